@@ -180,7 +180,7 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "CANNOT_TAKE_BACK": Condition(
         "InvalidError",
-        "a sink that only adds rows holds rows that the changed program does not give",
+        "a sink that only adds rows holds or lacks rows that no further row corrects",
         "choose --change SINK=new_rows or SINK=now, or give the sink another name and place",
     ),
     "SINK_NOT_READABLE": Condition(
@@ -205,7 +205,11 @@ CONDITIONS: dict[str, Condition] = {
     "CORRUPT": Condition("DataError", "a durable object fails its checksum", "restore it from a copy"),
     "MISSING_OBJECT": Condition("DataError", "a durable object is missing", "restore it from a copy"),
     "OBJECT_EXISTS": Condition("FencedError", "another process has created this object", "stop this process"),
-    "FENCED": Condition("FencedError", "a newer process owns this dataflow", "stop this process"),
+    "FENCED": Condition(
+        "FencedError",
+        "a newer process owns this dataflow",
+        "stop this process; of a store that is an older copy: boatlift rewind --from-copy",
+    ),
     "STORE_FAILED": Condition(
         "UnavailableError",
         "the store could not write durably (disk full, I/O error)",
@@ -213,7 +217,7 @@ CONDITIONS: dict[str, Condition] = {
         retry=Retry.AGAIN,
     ),
     "NO_CONSISTENT_FRONTIER": Condition(
-        "DataError", "the store does not fit the sinks; it may be an old copy", "restore the newest copy"
+        "DataError", "the store does not fit the sinks; it may be an old copy", "boatlift rewind --from-copy"
     ),
     # sources
     "INPUT_CHANGED": Condition("DataError", "an input of a recorded step has changed", "restore the original"),

@@ -76,9 +76,14 @@ class UnavailableError(BoatliftError):
 
 
 class FencedError(BoatliftError):
-    """A newer owner has taken the store over: this process stops."""
+    """A newer owner has taken the store over: this process stops.
+
+    Attributes:
+        newest: The token of that owner, as a sink knows it; 0: unknown.
+    """
 
     exit_code = 4
+    newest = 0
 
 
 class DataError(BoatliftError):

@@ -309,10 +309,32 @@ class SinkLaws:
         assert put(successor, folder, 2) is Outcome.APPENDED
         with pytest.raises(FencedError, match=r"\[FENCED\]"):
             put(sink, folder, 2)
-        with pytest.raises(FencedError, match=r"\[FENCED\]"):
+        with pytest.raises(FencedError, match=r"\[FENCED\]") as raised:
             sink.open(context(1))
+        assert raised.value.newest == 2
         assert put(successor, folder, 3) is Outcome.APPENDED
         assert self.case.read(folder) == visible(sink, 4)
+
+    def test_steps_that_are_taken_back_are_empty_and_known_by_the_owner_that_did_it(
+        self, sink: Sink, successor: Sink, folder: Path
+    ) -> None:
+        able, then = sink.capabilities.takes_back, successor.capabilities.takes_back
+        if able is None or then is None:
+            pytest.skip("it takes no steps back")
+        sink.open(context(1))
+        assert able.newest_owner(-1) == 0
+        for step in range(3):
+            put(sink, folder, step)
+        assert sink.commit(3, 0, "none", []) is Outcome.APPENDED
+        assert [able.newest_owner(step) for step in range(4)] == [1] * 4
+        successor.open(context(5))
+        with pytest.raises(FencedError, match=r"\[FENCED\]"):
+            able.take_back(0)
+        for _ in range(2):
+            then.take_back(0)
+            assert self.case.read(folder) == visible(sink, 1)
+            assert [then.newest_owner(step) for step in range(4)] == [1, 5, 5, 5]
+        assert successor.commit(4, 0, "none", []) is Outcome.APPENDED
 
     def test_the_same_owner_may_open_again(self, sink: Sink, folder: Path) -> None:
         sink.open(context(1))

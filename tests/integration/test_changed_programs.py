@@ -14,7 +14,7 @@ import pytest
 
 import boatlift as bl
 from boatlift.errors import DataError
-from boatlift.runtime.host.transition import consented
+from boatlift.runtime.host.consent import consented
 from support.changes import Case, MortalSink, changes, evolve, plan_id, run, table, write
 from support.crash.mortality import Fate, MortalStore
 

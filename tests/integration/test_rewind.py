@@ -238,6 +238,7 @@ def test_receivers_get_rows_again_under_new_numbers(case: Case, spark: SparkSess
     with pytest.raises(InvalidError, match=r"\[SINK_NOT_READABLE\].*--change told=now"):
         bl.rewind(flow(), "store", to="before", evolve=bl.evolution(flow(), "store", to="before").id, spark=spark)
     back(flow(), spark, told="now")
+    assert [*history().points] == ["before"], "a receiver lacks no step"
     before = numbers()
     run(flow(), spark)
     assert len(numbers()) == len(before) + 1

@@ -15,7 +15,7 @@ from support.worlds.mutants import MUTANTS
 
 HAPPENED = (
     *("evolved", "went back", "crash", "overtaken", "old program refused"),
-    *("fenced at the start", "refused: PLAN_CHANGED"),
+    *("fenced at the start", "refused: PLAN_CHANGED", "came to a copy", "copy refused"),
 )
 
 

@@ -144,6 +144,14 @@ def test_the_largest_number_that_a_sink_had_outlives_every_transition() -> None:
     assert LogHistory.of([history.snapshot()]).given == {"s": 20}
 
 
+def test_tokens_of_sinks_stay_ahead_whatever_goes_back() -> None:
+    records = [CLAIM, made(0), RestorePoint("p", 1), evolving(), back_to("p", ahead=40)]
+    history = LogHistory.of(records)
+    assert history.ahead == 40
+    assert history.at("p", {}).ahead == LogHistory.of([history.snapshot()]).ahead == 40
+    assert history.renamed({"others": "numbers"}).ahead == 40
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -13,10 +13,10 @@ from boatlift.api.dataflow import Dataflow
 from boatlift.connectors.kit import checked_options
 from boatlift.dataflow import plan as planned
 from boatlift.errors import InvalidError
+from boatlift.runtime.host.consent import transition_to
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.points import BEGINNING, point_named
 from boatlift.runtime.host.progress import Progress
-from boatlift.runtime.host.transition import transition_to
 from boatlift.runtime.transition import Transition
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -62,7 +62,8 @@ class EvolutionReport(msgspec.Struct, frozen=True):
         seconds: What these rows take at the rate of each unit's quickest step so far; 0 if no unit has a rate.
         obstacles: Processor to what keeps the plan from being carried out, and what to choose.
         back: The restore point that the dataflow goes back to, or `beginning`; empty if it goes back to none.
-        undone: Source to the number of its steps that are undone, and taken again.
+        undone: Source to the number of its steps that are undone, and taken again, as far as the store knows them.
+        from_copy: Whether the sinks come to a store that is restored from an older copy.
     """
 
     id: str
@@ -77,6 +78,7 @@ class EvolutionReport(msgspec.Struct, frozen=True):
     rows: dict[str, int] = {}
     seconds: float = 0.0
     undone: dict[str, int] = {}
+    from_copy: bool = False
 
     @property
     def is_changed(self) -> bool:
@@ -91,6 +93,7 @@ def evolution(
     *,
     change: Mapping[str, str] | None = None,
     to: str | None = None,
+    from_copy: bool = False,
     spark: SparkSession | None = None,
 ) -> EvolutionReport:
     """Return what would become of a store's states and sinks if a dataflow ran on it; nothing is changed.
@@ -104,6 +107,7 @@ def evolution(
             (what differs), `new_rows` (of that, what comes) or `now`. `all` names every processor.
         to: If it goes back first, as `rewind` does: a restore point, or the last one before a time in UTC or before a
             step, as `flights:4711`; or `beginning`.
+        from_copy: Whether the store is restored from an older copy, as for `rewind`.
         spark: The session; if not given, the active one, or a new local one.
 
     Raises:
@@ -127,7 +131,8 @@ def evolution(
     pickle_by_value(flow)
     engine = SparkEngine(session, divided, ON_SPARK, long_running=False)
     try:
-        transition = transition_to(log, engine, change or {}, None if to is None else point_named(log.history, to))
+        back = None if to is None else point_named(log.history, to)
+        transition = transition_to(log, engine, change or {}, back, from_copy=from_copy)
         return report_of(transition, log.history)
     finally:
         engine.close()
@@ -138,8 +143,9 @@ def rewind(
     flow: Dataflow,
     store: str | Path,
     *,
-    to: str,
     evolve: str,
+    to: str | None = None,
+    from_copy: bool = False,
     change: Mapping[str, str] | None = None,
     take_over: bool = False,
     spark: SparkSession | None = None,
@@ -153,13 +159,17 @@ def rewind(
     Args:
         flow: The dataflow, changed or not.
         store: The folder of the store, whose run has ended.
-        to: As for `evolution`.
         evolve: The id of the plan, as `bl.evolution(flow, store, to=…)` or `boatlift rewind` shows it.
+        to: As for `evolution`.
+        from_copy: The store is restored from an older copy, and its sinks have gone on since: they come to it. Without
+            `to` it stays where the copy is, whose last run had stopped cleanly.
         change, take_over, spark, on_progress: As for `run`.
 
     Raises:
-        InvalidError: `[NO_RESTORE_POINT]`; `[PLAN_CHANGED]` the plan is another one.
-        DataError: `[REWIND_INPUT_GONE]` input after the point cannot be taken again.
+        InvalidError: `[NO_RESTORE_POINT]`; `[PLAN_CHANGED]` the plan is another one; `[BAD_OPTION]` neither `to` nor
+            `from_copy`.
+        DataError: `[REWIND_INPUT_GONE]` input after the point cannot be taken again; `[SINK_GAP]` the place of a sink
+            is an older copy, too.
         BoatliftError: As `run`. Until the way back is recorded, the store goes on as it was.
 
     Examples:
@@ -172,6 +182,8 @@ def rewind(
 
     if not evolve:
         raise InvalidError("BAD_OPTION", "evolve is empty: give the id of bl.evolution(flow, store, to=…)")
+    if to is None and not from_copy:
+        raise InvalidError("BAD_OPTION", "say where it goes back to (to), or that the store is a copy (from_copy)")
     log = LogReader(LocalStore.open(Path(store), create=False), flow.name)
     log.load()
     options = RunOptions(
@@ -179,7 +191,8 @@ def rewind(
         change=change or {},
         take_over=take_over,
         on_progress=on_progress,
-        rewind=point_named(log.history, to),
+        rewind=None if to is None else point_named(log.history, to),
+        from_copy=from_copy,
         pause=tuple(planned(flow).sources),
     )
     run_with(flow, store, options, spark)
@@ -213,4 +226,5 @@ def report_of(transition: Transition, history: LogHistory) -> EvolutionReport:
         {}
         if transition.back is None
         else {name: history.last_closed(former.get(name, name)) - cut for name, cut in steps.items()},
+        transition.from_copy,
     )

@@ -120,7 +120,7 @@ def run(
 
 def run_with(flow: Dataflow, store: str | Path | Store, options: RunOptions, spark: SparkSession | None) -> None:
     """Run a dataflow by options; as `run`."""
-    creates = not options.standby and options.rewind is None
+    creates = not options.standby and not options.goes_back
     run_plan(*_prepared(flow, store, spark, create=creates), options)
 
 

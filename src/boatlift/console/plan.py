@@ -77,18 +77,23 @@ def show_evolution(
     *,
     as_json: bool,
     to: str | None = None,
+    from_copy: bool = False,
 ) -> None:
     """Print what becomes of a store if a dataflow runs on it, or goes back, and the command that carries it out."""
     refuse_missing_store(store)
-    report = evolution(flow, store, change=modes, to=to, spark=begin())
+    report = evolution(flow, store, change=modes, to=to, from_copy=from_copy, spark=begin())
     if as_json:
         print_json(report)
         return
-    if not report.is_changed and to is None:
+    goes_back = to is not None or from_copy
+    if not report.is_changed and not goes_back:
         show("The store is of this program: boatlift run goes on with it.")
         return
     at = ", ".join(f"step {step} of {name}" for name, step in report.at.items() if step >= 0)
-    if to is None:
+    if from_copy:
+        there = report.back if to is not None else "this copy"
+        show(f"The sinks go back to {there}{f', {at}' if at else ''}. Input after it is taken again.\n")
+    elif to is None:
         empty = "" if any(each.was for each in report.processors.values()) else "The store has taken no input yet.\n"
         show(f"The store is at {at}.\n" if at else empty)
     else:
@@ -99,7 +104,7 @@ def show_evolution(
         why = f": {', '.join(each.differences)}" if each.differences else ""
         why += f" (the former {each.was})" if each.was else ""
         does = (_MODES_OF_SINKS if each.kind == "sink" else _MODES).get(each.mode, "")
-        if to is not None and (each.mode, each.change) == ("fill", "unchanged"):
+        if goes_back and (each.mode, each.change) == ("fill", "unchanged"):
             does = "goes back to what it held there"
         grid.add_row(f"[bold]{escape(name)}[/bold]", each.kind, escape(f"{each.change}{why}"), does)
     show(grid)
@@ -120,8 +125,10 @@ def show_evolution(
             show(f"  {escape(message)}")
         return
     options = "".join(f" --change {name}={mode}" for name, mode in modes.items())
-    if to is not None:
-        show(f"\nboatlift rewind {where} --store {store} --to {shlex.quote(to)}{options} --evolve {report.id}")
+    if goes_back:
+        point = "" if to is None else f" --to {shlex.quote(to)}"
+        point += " --from-copy" if from_copy else ""
+        show(f"\nboatlift rewind {where} --store {store}{point}{options} --evolve {report.id}")
         return
     show(f"\nboatlift run {where} --store {store}{options} --evolve {report.id}")
 

@@ -41,7 +41,8 @@ def rewind(
     flow: Annotated[str, Parameter(show_default=False)] = "",
     *,
     store: StorePath,
-    to: str,
+    to: Annotated[str, Parameter(show_default=False)] = "",
+    from_copy: Annotated[bool, Parameter(negative=())] = False,
     evolve: Annotated[str, Parameter(show_default=False)] = "",
     change: Repeated = (),
     take_over: Annotated[bool, Parameter(negative=())] = False,
@@ -59,6 +60,8 @@ def rewind(
         flow: The dataflow, as module:attribute; also a mended one.
         to: The point, as boatlift keep lists them; or the last one before a time in UTC (2026-11-29T10:00) or before a
             step (flights:4711); or beginning.
+        from_copy: The store is restored from an older copy, and its sinks have gone on since: they come to it. Without
+            --to the store stays where the copy is.
         evolve: The id of the plan, as this command shows it.
         change: As for boatlift plan --store; may be repeated.
         take_over: As for boatlift run.
@@ -74,9 +77,13 @@ def rewind(
     from boatlift.runtime.host.admission import check_owner, refuse_missing_store
 
     modes = modes_named(change)
+    if not to and not from_copy:
+        raise InvalidError("BAD_OPTION", "say where it goes back to (--to), or that the store is a copy (--from-copy)")
     if not flow:
-        if evolve or modes:
-            raise InvalidError("BAD_OPTION", "--evolve and --change need the dataflow: boatlift rewind FLOW --store …")
+        if evolve or modes or from_copy:
+            raise InvalidError(
+                "BAD_OPTION", "--evolve, --change and --from-copy need the dataflow: boatlift rewind FLOW --store …"
+            )
         show_way_back(store, to, as_json=as_json)
         return
     check_flow(flow)
@@ -87,7 +94,7 @@ def rewind(
     dataflow = load_flow(flow, session)
     planned(dataflow)  # raises the program's errors before a JVM starts
     if not evolve:
-        show_evolution(dataflow, flow, store, modes, session.begin, as_json=as_json, to=to)
+        show_evolution(dataflow, flow, store, modes, session.begin, as_json=as_json, to=to or None, from_copy=from_copy)
         return
     from boatlift.api.evolution import rewind as take_back
 
@@ -96,7 +103,8 @@ def rewind(
         take_back(
             dataflow,
             store,
-            to=to,
+            to=to or None,
+            from_copy=from_copy,
             evolve=evolve,
             change=modes,
             take_over=take_over,

@@ -40,6 +40,8 @@ def plan_transition(
     was: Mapping[str, str] | None = None,
     not_again: Callable[[str], str] = lambda _unit: "",
     gives_rows: GivesRows = lambda _unit, _program: False,
+    *,
+    from_copy: bool = False,
 ) -> Transition:
     """Return the transition of a store to another program.
 
@@ -54,15 +56,17 @@ def plan_transition(
         not_again: Returns why its steps cannot be executed again either.
         gives_rows: Returns whether a state that the recorded program has made of a unit gives all its rows.
         was: The processors that the user has renamed, with their former names; history and programs have the new ones.
+        from_copy: Whether the store is an older copy, beyond which its sinks have gone on.
 
     Raises:
         InvalidError: `[BAD_OPTION]` as `compare`.
     """
+    goes_back = back is not None or from_copy
     comparison = compare(
-        without_units(recorded), identity, modes, goes_back=back is not None, was=was, stopped=history.stopped
+        without_units(recorded), identity, modes, goes_back=goes_back, was=was, stopped=history.stopped
     )
-    made = Transition(comparison, back=back, was=dict(was or {}))
-    if comparison.is_changed or back is not None:
+    made = Transition(comparison, back=back, from_copy=from_copy, was=dict(was or {}))
+    if comparison.is_changed or goes_back:
         _Planning(made, history, planned, identity, not_at_once, not_again, present or {}, gives_rows).plan()
     return made
 
@@ -105,7 +109,7 @@ class _Planning(ChangeRefusals):
         concerned = {name for name, each in self._compared.items() if each.change is not ProgramChange.UNCHANGED}
         for part in connected_parts(self._edges()):
             if concerned.isdisjoint(part):
-                if made.back is not None:
+                if made.goes_back:
                     made.cuts.update({name: self._history.last_closed(name) for name in part & sources.keys()})
                 continue
             was = {self._made.comparison.sources.get(name, name) for name in part}
@@ -219,22 +223,23 @@ class _Planning(ChangeRefusals):
         behind = unit.name in made.fills and unit.name not in made.relaid
         programs = [each for each in (self._recorded, self._present) if f"sink {name}" in each]
         fault = next(filter(None, (another_sink(name, each, self._identity) for each in programs)), "")
-        if fault and (each.change is not ProgramChange.ADDED or made.back is not None):
+        if fault and (each.change is not ProgramChange.ADDED or made.goes_back):
             self._obstacle(name, InvalidError("OTHER_COLUMNS", fault))
             return
-        if each.change is ProgramChange.UNCHANGED and not behind and made.back is None:
+        if each.change is ProgramChange.UNCHANGED and not behind and not made.goes_back:
             return
         mode = each.mode or Mode.FILL
         if each.change is not ProgramChange.UNCHANGED:
             made.forgotten.append(name)
         past = max(made.cuts[source] for source in self._plan.sources_of(unit.name))
-        gave = name in self._history.given or name in self._history.numbers  # before it went, or before a way back
-        if past < 0 and made.back is None and not gave:
+        # Before it went, before a way back, or after the copy was made that the store was once.
+        gave = name in self._history.given or name in self._history.numbers or self._history.ahead > 0
+        if past < 0 and not made.goes_back and not gave:
             return
         stays = each.change is ProgramChange.UNCHANGED and not behind and unit.name not in made.empties
-        if stays and mode is Mode.NOW and made.back is not None:
+        if stays and mode is Mode.NOW and made.goes_back:
             made.returning.append(name)
-        if mode is Mode.FILL and made.back is not None and (stays or past < 0):
+        if mode is Mode.FILL and made.goes_back and (stays or past < 0):
             how = way_back(self._plan, name)
             if how in (WayBack.EMPTIES, WayBack.UNDOES):
                 undone = made.emptied if how is WayBack.EMPTIES else made.undone
@@ -274,7 +279,7 @@ class _Planning(ChangeRefusals):
                     f"{name} cannot tell what it holds: choose --change {name}=now, or another name and place",
                 ),
             )
-        elif made.back and mode is Mode.FILL and stays and name in self._history.tainted:
+        elif (made.back or made.from_copy) and mode is Mode.FILL and stays and name in self._history.tainted:
             self._obstacle(
                 name,
                 InvalidError(
@@ -285,6 +290,8 @@ class _Planning(ChangeRefusals):
             )
         elif mode is Mode.NOW and each.change is not ProgramChange.ADDED and name not in made.returning:
             self._refuse_lost_steps(name, f"{name} goes on from now on")
+        if mode is not Mode.NOW:  # it gets all steps at once, also those for which a source that lags has no input yet
+            made.cuts.update(dict.fromkeys(self._plan.sources_of(unit.name), past))
         made.sinks[name] = mode
 
     def _computed(self) -> None:
@@ -336,7 +343,7 @@ class _Planning(ChangeRefusals):
         unit, entry = self._plan.unit_of_sink(sink).name, f"sink {sink}"
         before = self._recorded.get(entry, {})
         return (
-            self._made.back is None
+            not self._made.goes_back
             and self._made.sinks[sink] is Mode.FILL
             and before.get("reads") == unit == self._identity[entry]["reads"]
             and is_whole(self._history, {sink})
@@ -450,7 +457,7 @@ class _Planning(ChangeRefusals):
             if unit in self._plan.units
             for each in self._plan.units[unit].operators
         }
-        filled |= {name for name, mode in self._made.sinks.items() if mode is Mode.FILL and self._made.back is None}
+        filled |= {name for name, mode in self._made.sinks.items() if mode is Mode.FILL and not self._made.goes_back}
         kept |= {name for name, mode in self._made.sinks.items() if mode in (Mode.NOW, Mode.NEW_ROWS)}
         known = operators | self._plan.sinks.keys()
         self._made.tainted = sorted(((self._history.tainted | skipped) - filled | kept) & known)

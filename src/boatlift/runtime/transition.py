@@ -5,6 +5,7 @@ execute recorded steps as after any restart. The others begin at the cut, with a
 or with none. A sink that is concerned gets one step: the difference between what it holds and what it shall hold.
 
 On a way back the cut is that of a restore point: the log means again what it meant there, and every sink is concerned.
+So it is in a store that is restored from an older copy; the cut is then where the copy is, if not at a point.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class Transition:
         obstacles: What keeps it from being carried out.
         back: The restore point to go back to; empty for the beginning, None to go back to none.
         back_at: When that point was kept, in milliseconds since 1970.
+        from_copy: Whether the store is an older copy, beyond which its sinks have gone on: they come to it.
         returning: Sinks that go on from their own last step at the restore point, and not from the cut.
         undone: Sinks whose difference takes back their own steps after this one.
         emptied: Sinks that empty their own steps after this one, and have no other difference.
@@ -85,16 +87,24 @@ class Transition:
     obstacles: list[Obstacle] = field(default_factory=list)
     back: str | None = None
     back_at: int = 0
+    from_copy: bool = False
     returning: list[str] = field(default_factory=list)
     undone: dict[str, int] = field(default_factory=dict)
     emptied: dict[str, int] = field(default_factory=dict)
     was: dict[str, str] = field(default_factory=dict)
 
     @property
+    def goes_back(self) -> bool:
+        """Whether every sink is concerned."""
+        return self.back is not None or self.from_copy
+
+    @property
     def id(self) -> str:
-        if self.back is None:
+        if not self.goes_back:
             return self.comparison.id
-        return xxhash.xxh3_64_hexdigest(f"{self.comparison.id} {self.back} {self.back_at}".encode())[:8]
+        back = "" if self.back is None else f" {self.back} {self.back_at}"
+        copy = f" copy at {sorted(self.cuts.items())}" if self.from_copy else ""
+        return xxhash.xxh3_64_hexdigest(f"{self.comparison.id}{back}{copy}".encode())[:8]
 
 
 def new_edges(transition: Transition, planned: Plan) -> set[str]:

@@ -18,8 +18,8 @@ import msgspec
 
 from boatlift.dataflow import evolution
 from boatlift.dataflow.evolution import ProgramChange
-from boatlift.runtime import past_steps, refused_changes
-from boatlift.runtime.host import transition
+from boatlift.runtime import kept_rows, past_steps, planning, refused_changes
+from boatlift.runtime.host import consent, transition
 from boatlift.runtime.host.log import StoredRuns
 from boatlift.runtime.host.sinks import SinkCommits
 from boatlift.runtime.host.source_cursors import SourceCursors
@@ -46,8 +46,9 @@ _at = LogHistory.at
 _begin = StoredRuns.begin
 _claim = EvolvingOwner._claim
 _compared = evolution._compared
-_consented = transition.consented
+_consented = consent.consented
 _cursor = SourceCursors.cursor
+_evolve = LogHistory._evolve
 _from_past = EvolvingEngine.from_past
 _held = EvolvingEngine.held
 _make_durable = transition._make_durable
@@ -106,7 +107,7 @@ def _held_before_the_claim(self: Any, sink: str) -> Any:
 
 def _ask_without_opening(made: Any, engine: Any, _log: Any, token: int) -> dict[str, int]:
     """Leave older owners their sinks, until the machine begins."""
-    engine.token = token
+    engine.for_sinks = token
     for name in made.sinks:
         engine._outside.places.setdefault(engine._label(name), LedgerPlace())
     return {name: len(engine._outside.steps(engine._label(name))) - 1 for name in made.sinks}
@@ -136,7 +137,7 @@ def _numbers_of_the_point(made: Any, engine: Any, log: Any, token: int) -> dict[
     held = _open_sinks(made, engine, log, token)
     if made.back is None:
         return held
-    there = transition.base_of(log, made.back).renamed(made.was)
+    there = consent.base_of(log, made.back, from_copy=made.from_copy).renamed(made.was)
     return {name: min(held[name], there.own_number(name)) for name in held}
 
 
@@ -186,6 +187,37 @@ def _begin_without_garbage(self: Any, token: int, adopted: Any) -> None:
 
 def _whatever_is_consented(log: Any, engine: Any, options: Any) -> Any:
     return _consented(log, engine, options) if options.evolve else None
+
+
+def _without_tokens(self: LogHistory, change: Any) -> None:
+    _evolve(self, msgspec.structs.replace(change, ahead=0))
+
+
+def _given_by_the_log(_made: Any, _log: Any, now: Any, sink: str) -> int:
+    return max(now.own_number(sink), now.given.get(sink, -1))
+
+
+def _forever(_log: Any) -> int:
+    return 10**9
+
+
+class _AnyNumber(int):
+    def __eq__(self, _other: object) -> bool:
+        return True
+
+    __hash__ = int.__hash__
+
+
+def _as_far_as_asked(*_: Any) -> int:
+    return _AnyNumber()
+
+
+def _always(*_: Any) -> bool:
+    return True
+
+
+def _of_any_code(self: EvolvingEngine, unit: str, _program: Any) -> bool:
+    return self._sum_of(unit) is not None
 
 
 def _renamed_again(old: Any, new: Any, was: Mapping[str, str]) -> dict[str, str]:
@@ -255,7 +287,7 @@ MUTANTS_OF_TRANSITIONS: dict[str, Mutant] = {
         {(LogHistory, "at"): _of_the_newest_program},
     ),
     "evolve-renamed-again": _mutant(
-        "a former name counts though the store knows the new one", {(transition, "renamed_since"): _renamed_again}
+        "a former name counts though the store knows the new one", {(consent, "renamed_since"): _renamed_again}
     ),
     "evolve-unnamed-points": _mutant(
         "restore points keep the names that processors had there", {(Renaming, "point"): lambda _, point: point}
@@ -313,6 +345,27 @@ MUTANTS_OF_TRANSITIONS: dict[str, Mutant] = {
     ),
     "evolve-repeated": _mutant(
         "new code is accepted for steps that are executed again", {(refused_changes, "replayed"): _none}
+    ),
+    "evolve-known-held": _mutant(
+        "a sink is known to hold what its state gave, however far it has come",
+        {(transition, "own_number_at"): _as_far_as_asked},
+    ),
+    "evolve-known-whole": _mutant(
+        "a sink is known to hold what its state gave, though it got its code from some step on",
+        {(kept_rows, "is_whole"): _always, (planning, "is_whole"): _always, (transition, "is_whole"): _always},
+    ),
+    "evolve-kept-rows": _mutant(
+        "a state of other code gives the rows of a unit", {(EvolvingEngine, "gives_rows"): _of_any_code}
+    ),
+    "evolve-copied-token": _mutant(
+        "the log does not know by which token sinks know the owner of a copy",
+        {(LogHistory, "_evolve"): _without_tokens},
+    ),
+    "evolve-copied-numbers": _mutant(
+        "receivers get steps again under numbers that they know", {(transition, "_newest_given"): _given_by_the_log}
+    ),
+    "evolve-copied-places": _mutant(
+        "steps that were emptied since the copy was made count as there", {(transition, "_last_that_worked"): _forever}
     ),
     "evolve-planned-once": _mutant(
         "what was planned before the claim is carried out", {(owner, "consented"): _planned_once}

@@ -111,7 +111,9 @@ class StepLedger:
 
 def fenced(place: str, newest: int, token: int) -> FencedError:
     """Return the error of an owner that a newer owner has fenced."""
-    return FencedError("FENCED", f"owner {newest} has taken over {place}, and this is owner {token}: stop it")
+    error = FencedError("FENCED", f"owner {newest} has taken over {place}, and this is owner {token}: stop it")
+    error.newest = newest
+    return error
 
 
 def of_another_store(place: str, noun: str, dataflow: str, store: str) -> DataError:

@@ -187,6 +187,16 @@ class ParquetSink(SinkBase):
                     self._write_draft(each, 0, f"{0:016x}", [])
                     self._folder.replace(each)
 
+    def newest_owner(self, step: int) -> int:
+        newest = 0
+        with io_errors(self._path):
+            for each in range(min(step, self._held), -1, -1):
+                record = self._read(each)
+                newest = max(newest, record.token)
+                if record.rows:
+                    break
+        return newest
+
     def held(self, spark: SparkSession) -> DataFrame | None:
         from pyspark.sql import functions as F
         from pyspark.sql.window import Window

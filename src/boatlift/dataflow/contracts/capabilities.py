@@ -288,7 +288,14 @@ class TakesBack(Protocol):
     Laws, after `open`:
         * Readers then see what they saw after that step. They see the steps after it go one by one, the newest first.
         * The numbers of the steps stay used; a repeated call changes nothing.
+        * If an owner has emptied rows of steps up to n, `newest_owner(n)` is at least its token.
     """
+
+    def newest_owner(self, step: int) -> int:
+        """Return the largest token of the owners that gave, or emptied, steps up to this one; 0 if there are none.
+
+        Steps before the newest one that has rows need not count.
+        """
 
     def take_back(self, step: int) -> None:
         """Empty all of the sink's own steps after one.

@@ -150,7 +150,7 @@ class Sink(Protocol):
         Raises:
             DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_DAMAGED]`.
             InvalidError: `[TYPE_REFUSED]` a column's type cannot be held.
-            FencedError: a newer owner has the sink.
+            FencedError: `[FENCED]` a newer owner has the sink; `newest` is its token.
         """
 
     def stager(self) -> Stager:

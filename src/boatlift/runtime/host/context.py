@@ -66,6 +66,12 @@ class RunOptions:
     evolve: str = ""
     change: Mapping[str, str] = field(default_factory=dict)
     rewind: str | None = None  # the restore point to go back to, and then to stop; empty for the beginning
+    from_copy: bool = False  # sinks come to a store that is restored from an older copy; then it stops
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether the run ends with its transition, which concerns every sink."""
+        return self.rewind is not None or self.from_copy
 
     def __post_init__(self) -> None:
         given: object = self.bytes_in_flight

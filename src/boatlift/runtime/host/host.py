@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from typing import Protocol
 
-from boatlift.errors import FencedError, UnavailableError
+from boatlift.errors import FLOW_AND_STORE, DataError, FencedError, UnavailableError
 from boatlift.runtime.engine import Beginning, Engine
 from boatlift.runtime.graph import division_of, program_of
 from boatlift.runtime.host.admission import admit, check_places
 from boatlift.runtime.host.clock import HostTimers, SteadyClock, clock_of
+from boatlift.runtime.host.consent import consented, refuse_another_plan
 from boatlift.runtime.host.context import HostContext, RunOptions, handlers_of
 from boatlift.runtime.host.deadlines import Deadlines
 from boatlift.runtime.host.event_loop import Answer, EventQueue, Workers, run_loop
@@ -29,7 +30,7 @@ from boatlift.runtime.host.source_cursors import SourceCursors
 from boatlift.runtime.host.sources import SourcePolls
 from boatlift.runtime.host.standby import Standby
 from boatlift.runtime.host.steps import Probes, StepRuns
-from boatlift.runtime.host.transition import carry_out, consented, refuse_another_plan
+from boatlift.runtime.host.transition import carry_out
 from boatlift.runtime.machine import StateMachine, events
 from boatlift.runtime.machine.instructions import Instruction
 from boatlift.runtime.machine.progress import MachineProgress
@@ -166,7 +167,7 @@ class Host:
         if self._term is None:
             self.claim()
         assert self._term is not None
-        if self._options.rewind is not None:
+        if self._options.goes_back:
             self._queue.put(lambda: (events.StopRequested(),))
         try:
             self._term.run()
@@ -232,6 +233,17 @@ def run_as_standby(
             return
 
 
+@contextmanager
+def _told_of_copies() -> Iterator[None]:
+    """Let what a sink refuses say what to do if the store is an older copy."""
+    try:
+        yield
+    except (FencedError, DataError) as error:
+        if error.condition in ("FENCED", "NO_CONSISTENT_FRONTIER"):
+            error.remedy = f"if the store is an older copy, boatlift rewind {FLOW_AND_STORE} --from-copy shows the way"
+        raise
+
+
 class OwnershipTerm:
     """A dataflow that this process has claimed, and whose engine has started.
 
@@ -277,14 +289,15 @@ class OwnershipTerm:
         if transition is not None:
             transition = consented(self._log, engine, options)  # an owner may have gone on until the claim
             assert transition is not None
-            carry_out(transition, engine, store, self._log, token, self._clock(), options)
+            with _told_of_copies():
+                carry_out(transition, engine, store, self._log, token, self._clock(), options)
         self._history = self._log.history
         if self._history.rewound:
             drop_bad_rows(store, {name: self._history.last_closed(name) for name in self._plan.sources})
         self._cursors = SourceCursors(engine, self._history, self._log.names_taken)
         recorded = recorded_steps(self._plan, self._cursors.recorded, self._history)
         self._overrides = Overrides(self._history, options, recorded, self._plan, self._program.graph)
-        mine = (self._log.store_id, token)
+        mine = (self._log.store_id, token + self._history.ahead)
         self._commits = SinkCommits(engine, mine, self._program.graph, self._overrides, self._history)
         with self._commits.opening():  # beside the rest: a sink elsewhere takes its time
             self._begin_engine(store, token, head_of(program, environment))
@@ -339,7 +352,8 @@ class OwnershipTerm:
                 raise
 
     def _recover_and_run(self, writer: GroupWriter, workers: Workers) -> None:
-        self._commits.opened()
+        with _told_of_copies():
+            self._commits.opened()
         delivered = self._deliver_differences()
         machine = StateMachine(
             self._program,
@@ -353,7 +367,8 @@ class OwnershipTerm:
             bytes_ahead=self._options.bytes_in_flight,
             size_of=lambda payload: sum(run.size for run in runs_of(payload)),
         )
-        first = self._start(machine)
+        with _told_of_copies():
+            first = self._start(machine)
         steps = self._record_beginning(machine.progress, delivered)
         context = HostContext(
             self._engine, self._plan, self._log, self._queue, workers, machine.progress, self._options, self._link

@@ -54,7 +54,7 @@ class RestorePoints:
     def begin(self) -> None:
         """Take the first point of the policy when it is due, and the others after it."""
         keep = self._context.plan.keep
-        if keep is None or self._context.options.rewind is not None:
+        if keep is None or self._context.options.goes_back:
             return
         every, period = seconds_in(keep.every, "every"), round(1000 * seconds_in(keep.period, "Keep"))
         kept = [point.at for point in self._context.log.history.points.values() if point.until is not None]

@@ -47,7 +47,7 @@ class SinkCommits:
     records.
 
     Args:
-        owner: The id of the store, and the token of this owner.
+        owner: The id of the store, and the token of this owner for sinks.
         graph: The numbers with which a unit's steps reach its sinks.
         overrides: Decides about a step that differs from the sink's, and about steps left out.
         history: The log: the steps that sinks hold by it, and how they count them.

@@ -12,25 +12,25 @@ A way back to a restore point is a transition whose log is that of the point; `E
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from boatlift.dataflow import Delivery, Plan
-from boatlift.dataflow.contracts import SourceCapabilities
 from boatlift.dataflow.contracts.values import without_names
-from boatlift.dataflow.evolution import ALL, Compared, Mode, ProgramChange, renamed_since
-from boatlift.errors import FLOW_AND_STORE, BoatliftError, DataError, InvalidError
+from boatlift.dataflow.evolution import Mode
+from boatlift.errors import BoatliftError, DataError, FencedError, InvalidError
 from boatlift.runtime.engine import Engine, FromPast, Past
-from boatlift.runtime.evolution import accepted
-from boatlift.runtime.graph import division_of
+from boatlift.runtime.graph import WayBack, division_of, way_back
+from boatlift.runtime.host.consent import base_of, names_of
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.source_cursors import SourceCursors
 from boatlift.runtime.kept_rows import STEP_ROWS, is_whole, own_number_at, rows_at, state_at, state_has_rows
-from boatlift.runtime.planning import plan_transition
-from boatlift.runtime.transition import Obstacle, Transition, new_edges
+from boatlift.runtime.transition import Transition, new_edges
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import Checkpoint, Determinant, Fact, GarbageCollection, payloads_of
 from boatlift.storage.records.history import LogHistory
@@ -38,198 +38,6 @@ from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import UNITS, Evolved, SinkNumbers
 from boatlift.storage.store import Store
 from boatlift.storage.verify import damage_of
-
-
-def base_of(log: Log, back: str | None) -> LogHistory:
-    """Return the meaning of the log from which a transition is planned: at a restore point on a way back.
-
-    Raises:
-        InvalidError: `[NO_RESTORE_POINT]` the point was dropped meanwhile.
-    """
-    history = log.history
-    if back is None:
-        return history
-    if back and back not in history.points:
-        raise InvalidError("NO_RESTORE_POINT", f"the restore point {back} was dropped: choose another one")
-    counts = history.points[back].names if back else {}
-    return history.at(back, {source: log.names_before(source, count) for source, count in counts.items()})
-
-
-def transition_to(log: Log, engine: Engine, modes: Mapping[str, str], back: str | None = None) -> Transition:
-    """Return the transition of a store to an engine's program, from a restore point if one is named.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]` a mode of no processor, or that the processor cannot have; `[NO_RESTORE_POINT]`.
-    """
-    identity, history = engine.program(), base_of(log, back)
-    was = renamed_since(history.program, identity, engine.plan.was)
-    there = {entry.partition(" ")[2] for entry in history.program}
-    since = renamed_since(log.history.program, identity, engine.plan.was)
-    was |= {new: old for new, old in since.items() if new not in there}
-    history = history.renamed(was)
-    recorded, _ = accepted(history, identity, engine.environment())
-    present = log.history.renamed(was).program
-    transition = plan_transition(
-        history,
-        recorded,
-        engine.plan,
-        identity,
-        modes,
-        engine.not_at_once,
-        back,
-        present,
-        was,
-        engine.not_again,
-        engine.gives_rows,
-    )
-    if back is not None:
-        transition.back_at = log.history.points[back].at if back else 0
-        transition.obstacles += _input_that_is_gone(log, history, engine, transition)
-    _price(log, history, engine, transition)
-    return transition
-
-
-def _price(log: Log, base: LogHistory, engine: Engine, transition: Transition) -> None:
-    """Set how much input is read again, and how many rows that is; what is gone is an obstacle."""
-    if transition.back is None:
-        transition.work = {name: base.work[name] for name in transition.computed if name in base.work}
-    former, sources = transition.comparison.sources, engine.plan.sources
-    read = {each for name in transition.computed for each in engine.plan.units[name].reads if each in sources}
-    again = {name: former.get(name, name) for name in sorted(read.difference(transition.begins))}
-    again = {name: known for name, known in again.items() if base.last_closed(known) >= 0}
-    cursors = SourceCursors(engine, base, names_of(log, base, transition), again)
-    for name in again:
-        able = sources[name].source.capabilities
-        estimate = able.bytes_up_to
-        try:
-            _attach(log, name, able)
-            if estimate is not None:
-                transition.reads[name] = estimate(cursors.newest(name))
-        except DataError as error:
-            transition.obstacles.append(Obstacle(name, error))
-
-
-def _input_that_is_gone(log: Log, base: LogHistory, engine: Engine, transition: Transition) -> Iterator[Obstacle]:
-    """Yield the sources that cannot take again what the way back undoes."""
-    named, known = transition.comparison.sources, log.history.renamed(transition.was)
-    kept = {name: named.get(name, name) for name in engine.plan.sources}
-    kept = {name: former for name, former in kept.items() if known.last_closed(former) >= 0}
-    now = SourceCursors(engine, known, lambda source: log.names_taken(transition.was.get(source, source)), kept)
-    then = SourceCursors(engine, base, names_of(log, base, transition), kept)
-    for name in kept:
-        able = engine.plan.sources[name].source.capabilities
-        _attach(log, name, able)
-        gone = able.gone
-        since, _ = then.cursors[name]  # steps that are recorded and wait take their input again, too
-        if gone is not None and (what := gone(since, now.newest(name))):
-            yield Obstacle(
-                name,
-                DataError(
-                    "REWIND_INPUT_GONE",
-                    f"{name} cannot take again what came after that point: {what}; go back to a later one",
-                ),
-            )
-
-
-def _attach(log: Log, source: str, able: SourceCapabilities) -> None:
-    """Let a source that retains its rows read them, before it has an owner."""
-    if able.store_backed is not None and able.store_backed.retains:
-        able.store_backed.attach(log.input_log(source))
-
-
-def names_of(log: Log, base: LogHistory, transition: Transition) -> Callable[[str], list[str]]:
-    """Return a function from a source to the names in its cursor, as far as the log had them at its base."""
-
-    def names(source: str) -> list[str]:
-        count = base.names[source].count if source in base.names else 0
-        return log.names_taken(transition.was.get(source, source))[:count]
-
-    return names
-
-
-def consented(log: Log, engine: Engine, options: RunOptions) -> Transition | None:
-    """Return the transition that a run has to carry out, if the user has consented to it; None if there is none.
-
-    Raises:
-        DataError: `[PROGRAM_CHANGED]` the user has not consented; or what keeps the transition from being carried out.
-        InvalidError: `[PLAN_CHANGED]` the user has consented to another one; or as above.
-    """
-    history, back = log.history, options.rewind
-    if not history.program:
-        return None
-    transition = transition_to(log, engine, options.change, back)
-    if not transition.comparison.is_changed and back is None:
-        return None
-    pending = [name for name, each in history.numbers.items() if each.takes_back is not None]
-    if pending:
-        raise DataError(
-            "NEEDS_CLEAN_STOP",
-            f"the way back has not come to {pending[0]} yet: run the program of the store once, then change it",
-        )
-    if not options.evolve:
-        raise not_consented(transition, accepted(history, engine.program(), engine.environment())[1])
-    if options.evolve != transition.id:
-        see = "boatlift plan" if back is None else "boatlift rewind" if back else "boatlift reset"
-        raise InvalidError(
-            "PLAN_CHANGED",
-            f"the plan is {transition.id}, and not {options.evolve}: the program, the modes or the store are others "
-            f"than when that was shown; look at it again with {see}",
-        )
-    if transition.obstacles:
-        raise transition.obstacles[0].error
-    clean = history.stopped or history.resumed or back is not None
-    if options.change.get(ALL) == Mode.FILL.value:
-        clean |= set(transition.fills) == engine.plan.units.keys()  # no step of the old versions is executed again
-    if history.environment != engine.environment() and not clean:
-        whole = all(unit.operators for unit in engine.plan.units.values())
-        anew = "; or compute all of it anew (--change all=fill)" if whole else ""
-        raise DataError(
-            "ENVIRONMENT_CHANGED",
-            "versions or settings have changed, and the last run did not stop cleanly: run the old program once under "
-            f"the recorded ones with --available-now, then change it{anew}",
-        )
-    return transition
-
-
-def refuse_another_plan(log: Log, engine: Engine, options: RunOptions) -> None:
-    """Raise if the log, perhaps written by a faster process, is not what the user has consented for.
-
-    Raises:
-        BoatliftError: as `consented`; `[PLAN_CHANGED]` another process has made the transition.
-    """
-    if consented(log, engine, options) is None:
-        raise InvalidError("PLAN_CHANGED", "another process has changed the program meanwhile: look at the plan again")
-
-
-def not_consented(transition: Transition, refused: DataError | None) -> DataError:
-    """Return the error for a changed program without consent: what has changed, and the commands.
-
-    Args:
-        refused: The error of a state that changes in another way than by further columns.
-    """
-    changed = [
-        words_of(each)
-        for each in transition.comparison.processors.values()
-        if each.change is not ProgramChange.UNCHANGED or each.was
-    ]
-    few = "; ".join(changed[:6]) + (f"; and {len(changed) - 6} more" if len(changed) > 6 else "")
-    said = f"the store is of another version of this program: {few}" if refused is None else refused.message
-    error = DataError("PROGRAM_CHANGED", said)
-    see = f"boatlift plan {FLOW_AND_STORE} shows what becomes of states and sinks"
-    if refused is not None:
-        error.remedy = see
-    elif transition.obstacles:
-        error.remedy = f"{transition.obstacles[0].error.message}; {see}"
-    else:
-        error.remedy = f"{see}, and boatlift run {FLOW_AND_STORE} --evolve {transition.id} carries it out"
-    return error
-
-
-def words_of(each: Compared) -> str:
-    """Return a change in words: `delays changed (its expressions)`."""
-    why = f" ({', '.join(each.differences)})" if each.differences else ""
-    was = f", the former {each.was}," if each.was else ""
-    return f"{each.name}{was} {each.change.value}{why}"
 
 
 def carry_out(
@@ -240,16 +48,19 @@ def carry_out(
     Raises:
         BoatliftError: it cannot be carried out; the log is still of the old program.
     """
-    plan, history = engine.plan, base_of(log, transition.back).renamed(transition.was)
+    plan, history = engine.plan, base_of(log, transition.back, from_copy=transition.from_copy).renamed(transition.was)
     how = "changes its program" if transition.back is None else f"goes back to {transition.back or 'its beginning'}"
+    how = "takes its sinks back to this copy" if transition.from_copy and transition.back is None else how
     options.on_progress(Progress("evolve", plan.dataflow, -1, said=f"{how} (plan {transition.id})"))
-    if transition.back is not None:
+    if transition.goes_back:
         _refuse_damage(store, history)
     begins = set(transition.begins)
     named = transition.comparison.sources
     standing = {name: named.get(name, name) for name in plan.sources if name not in begins}
     cursors = SourceCursors(engine, history, names_of(log, history, transition), standing)
-    held = _open_sinks(transition, engine, log, token)
+    for_sinks = _token_for_sinks(transition, engine, log, token)
+    held = _open_sinks(transition, engine, log, for_sinks)
+    lacks_steps = transition.goes_back and _lacks_steps(transition, engine, log, history, held)
     made = FromPast({}, {})
     cuts = {
         name: max((transition.cuts.get(each, -1) for each in plan.sources_of(name)), default=-1) for name in plan.units
@@ -282,7 +93,8 @@ def carry_out(
             if newer is not None:  # it may have deleted what was being computed
                 raise newer from error
             raise
-    log.append([_record(transition, engine, log, history, cursors, cuts, held, made)])
+    record = _record(transition, engine, log, history, cursors, cuts, held, made)
+    log.append([msgspec.structs.replace(record, ahead=for_sinks - token, drops_points=lacks_steps)])
 
 
 def _open_sinks(transition: Transition, engine: Engine, log: Log, token: int) -> dict[str, int]:
@@ -305,6 +117,68 @@ def _open_sinks(transition: Transition, engine: Engine, log: Log, token: int) ->
                 f"{name}=now, or give it another place",
             )
     return held
+
+
+def _lacks_steps(transition: Transition, engine: Engine, log: Log, base: LogHistory, held: Mapping[str, int]) -> bool:
+    """Return whether a sink lacks steps that the store has given it, so that it comes to no restore point by its steps.
+
+    Args:
+        held: The newest step of each sink, in its own numbers.
+
+    Raises:
+        DataError: `[SINK_GAP]` it lacks the newest of them, and has to take later ones back.
+        InvalidError: `[CANNOT_TAKE_BACK]` some are empty, and it has to empty later ones.
+    """
+    lacks, known = False, log.history.ahead + _last_that_worked(log) if transition.from_copy else 0
+    for name, newest in held.items():
+        if way_back(engine.plan, name) not in (WayBack.EMPTIES, WayBack.UNDOES):
+            continue
+        since, able = base.own_number(name), engine.plan.sinks[name].sink.capabilities
+        returns = name in transition.undone or name in transition.emptied
+        if newest < since:
+            lacks = True
+            if returns:
+                raise DataError(
+                    "SINK_GAP",
+                    f"{name} holds steps up to {newest} in its own numbers, and the store had given it {since} there: "
+                    f"restore its place, too, or choose --change {name}=now",
+                )
+        elif transition.from_copy and able.takes_back is not None and able.takes_back.newest_owner(since) > known:
+            lacks = True
+            if name in transition.emptied:
+                raise InvalidError(
+                    "CANNOT_TAKE_BACK",
+                    f"after this copy was made the dataflow went back, and steps of {name} that the copy knows were "
+                    f"emptied: go back further (--to beginning), or choose --change {name}=now",
+                )
+    return lacks
+
+
+def _last_that_worked(log: Log) -> int:
+    """Return the number of the newest claim whose owner has written anything else; 0 for none."""
+    return next((token for token in log.claims() if token < log.acted), 0)
+
+
+def _token_for_sinks(transition: Transition, engine: Engine, log: Log, token: int) -> int:
+    """Return this owner's token for sinks: larger than those of all owners that the sinks of an older copy know.
+
+    Raises:
+        BoatliftError: a sink of an older copy cannot be opened.
+    """
+    newest = token + log.history.ahead
+    if not transition.from_copy:
+        return newest
+    places = log.history.renamed(transition.was).places
+    for name in engine.plan.sinks:
+        try:
+            engine.open_sink(name, places.get(name, name), log.store_id, 0)  # each owner that it knows is newer
+        except FencedError as error:
+            if not error.newest:
+                raise
+            newest = max(newest, error.newest + 1)
+    if newer := log.newer_owner():  # else this process would fence it at the sinks
+        raise newer
+    return newest
 
 
 def _known(
@@ -410,8 +284,8 @@ def _record(
         cut = base.held(name) if name in transition.returning else cuts[plan.unit_of_sink(name).name]
         committed[name] = cut
         if name in _at_least_once(plan):
-            given = max(now.own_number(name), now.given.get(name, -1))
-            if transition.back is not None or given > cut:  # a receiver may know a step by its number, also the one
+            given = _newest_given(transition, log, now, name)
+            if transition.goes_back or given > cut:  # a receiver may know a step by its number, also the one
                 numbers[name] = SinkNumbers(cut - given - 1, None, cut)  # that was under way
             continue
         if mode is Mode.NOW:
@@ -438,3 +312,9 @@ def _record(
 
 def _at_least_once(plan: Plan) -> set[str]:
     return {name for name, each in plan.sinks.items() if each.sink.delivery is Delivery.AT_LEAST_ONCE}
+
+
+def _newest_given(transition: Transition, log: Log, now: LogHistory, sink: str) -> int:
+    """Return the newest number by which a receiver may know a step."""
+    given = max(now.own_number(sink), now.given.get(sink, -1))
+    return max(given, log.written_at) if transition.from_copy else given  # nobody knows what it got since the copy

@@ -18,7 +18,7 @@ from boatlift.runtime.engine import FromPast, Past
 from boatlift.runtime.graph import edge_name, position_of
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.simulation.disk import DATAFLOW
-from boatlift.simulation.evolving.operators import HashingOperator, RowWeights, minus, mixed, total
+from boatlift.simulation.evolving.operators import HashingOperator, RowWeights, Summed, minus, mixed, total
 from boatlift.simulation.evolving.outside import Outside, in_steps
 from boatlift.simulation.evolving.programs import EvolvingProgram
 from boatlift.simulation.mounts import Mount
@@ -48,11 +48,13 @@ class EvolvingEngine:
 
     Attributes:
         token: Of the owner.
+        for_sinks: The owner's token for sinks.
     """
 
     def __init__(self, program: EvolvingProgram, outside: Outside, store: ProcessStore) -> None:
         self._program, self._outside, self._store = program, outside, store
-        self.plan, self.token = replace(program, take_back=self._take_back).plan, 0
+        self.plan, self.token = replace(program, take_back=self._take_back, newest_owner=outside.newest_owner).plan, 0
+        self.for_sinks = 0
         self._made = 0
         store.files = {}
 
@@ -67,9 +69,22 @@ class EvolvingEngine:
         whys = (f"{each.name} {each.of_steps}" for each in self.plan.units[unit].operators if each.of_steps)
         return next(whys, "")
 
-    def gives_rows(self, _unit: str, _program: Mapping[str, Any]) -> bool:
-        """Return False: all pasts are executed."""
-        return False
+    def gives_rows(self, unit: str, program: Mapping[str, Any]) -> bool:
+        """Return whether a state that a program has made of a unit has all rows that the unit gave: a sum's does."""
+        entry = f"processor {unit}"
+        before, now = program.get(entry, {}), self._program.identity.get(entry, {})
+        same = all(before.get(key) == now[key] for key in ("kind", "plan", "layout") if key in now)
+        return self._sum_of(unit) is not None and same
+
+    def _sum_of(self, unit: str) -> Summed | None:
+        made = self.plan.processors.get(unit)
+        return made if isinstance(made, Summed) else None
+
+    def _given(self, unit: str, state: Any) -> RowWeights:
+        """Return all rows until a recorded state; none until None."""
+        operator = self._sum_of(unit)
+        assert operator is not None, f"the state of {unit} does not give its rows"
+        return {} if state is None else operator.given(self.read(state))
 
     def not_again(self, _unit: str) -> str:
         """Return an empty text: all steps can be executed again."""
@@ -91,7 +106,7 @@ class EvolvingEngine:
 
     def open_sink(self, sink: str, name: str, _store: str, token: int) -> Committed | None:
         """Take a sink over, and return its last step; None if it holds none, or keeps no ledger."""
-        self.token = token
+        self.for_sinks = token
         assert name == self._label(sink), f"the place of {sink} is {self._label(sink)}, and not {name}"
         held = self._outside.open(name, token)
         return None if held < 0 or not self._keeps_ledger(sink) else Committed(held, 0, "")
@@ -99,9 +114,9 @@ class EvolvingEngine:
     def commit(self, sink: str, time: int, payload: Any) -> Outcome:
         """Hand a step to its sink."""
         if self._keeps_ledger(sink):
-            self._outside.commit(self._label(sink), self.token, time, self.read(payload))
+            self._outside.commit(self._label(sink), self.for_sinks, time, self.read(payload))
         else:
-            self._outside.deliver(self._label(sink), self.token, time, self.read(payload))
+            self._outside.deliver(self._label(sink), self.for_sinks, time, self.read(payload))
         return Outcome.APPENDED
 
     def held(self, sink: str) -> RowWeights:
@@ -109,7 +124,7 @@ class EvolvingEngine:
         return self._outside.places[self._label(sink)].content()
 
     def _take_back(self, sink: str, step: int) -> None:
-        self._outside.take_back(sink, self.token, step)
+        self._outside.take_back(sink, self.for_sinks, step)
 
     def _label(self, name: str) -> str:
         return self._program.parts[name].label
@@ -127,6 +142,9 @@ class EvolvingEngine:
             steps[name] = in_steps(rows, end) if past.stepwise else [dict.fromkeys(rows[:end], 1)]
         states: dict[str, Any] = {}
         for name, time in past.time.items():
+            if name in past.kept:
+                steps[name] = [self._given(name, past.kept[name])]
+                continue
             unit, state = self.plan.units[name], RowWeights()
             inputs = [steps.get(read, []) for read in unit.reads]
             assert max(map(len, inputs)) <= time + 1, f"the past of {name} has more steps than were taken"
@@ -140,6 +158,10 @@ class EvolvingEngine:
         for sink in past.sinks:
             above = self.plan.unit_of_sink(sink).name
             made = total(*steps[above]) if above in past.time else {}
+            if sink in past.known and not past.sinks[sink] and not past.stepwise and self._sum_of(above) is not None:
+                lacks = total(made, minus(self._given(above, past.known[sink])))
+                differences[sink] = self._write(sink, past.time.get(above, 0), lacks)
+                continue
             differences[sink] = self._write(sink, past.time.get(above, 0), self._less(sink, made, past))
         return FromPast(states, differences)
 

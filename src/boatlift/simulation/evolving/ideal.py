@@ -10,21 +10,23 @@ It knows processors by the names that they had first, so that another name chang
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from dataclasses import dataclass
 
 from boatlift.simulation.evolving.operators import Row, RowWeights, minus, total
 from boatlift.simulation.evolving.outside import in_steps
 from boatlift.simulation.evolving.programs import FROM_PAST, KEPT, LOOSE, EvolvingPart, EvolvingProgram
-from boatlift.storage.records.facts import Determinant, StepDigest, Truncation, survives
+from boatlift.storage.records.facts import Determinant, GarbageCollection, StepDigest, Truncation, survives
 from boatlift.storage.records.records import Evolved, PointsDropped, Record, RestorePoint
+from boatlift.times import last_number
 
 Proposal = tuple[EvolvingProgram, Mapping[str, str]]
 """A program, and the modes of the change to it."""
 
 ROWS = ":rows"  # ends the name of the unit of a source
-OUTLIVE_A_WAY_BACK = ("proposed", "evolved", "ways_back", "saved", "rows", "contents", "_numbers")
+OUTLIVE_A_COPY = ("proposed", "from_copies", "evolved", "ways_back", "rows", "contents", "_numbers")
+OUTLIVE_A_WAY_BACK = (*OUTLIVE_A_COPY, "saved")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class Ideal:
     Attributes:
         program: The newest one that the log knows.
         proposed: The id of each transition that a process was started with, to what it shall be.
+        from_copies: The ids of those that take sinks to a copy that was restored.
         evolved: The number of transitions so far.
         ways_back: The number of those that went back.
         saved: Restore point to the oracle there, in the order of time.
@@ -55,6 +58,7 @@ class Ideal:
         self.program, self.proposed, self.evolved, self.ways_back = program, dict[str, Proposal](), 0, 0
         self._plain, program = program.plain, program.plain
         self.saved: dict[str, Ideal] = {}
+        self.from_copies: set[str] = set()
         self._numbers: dict[str, dict[int, int]] = {}
         self.rows: dict[str, list[Row]] = {}
         self.contents: Callable[[str], list[RowWeights]] = lambda _sink: []
@@ -83,8 +87,10 @@ class Ideal:
                     facts = {time: Determinant(name, time, None, None) for time in closed}
                     self._closed[source] = {t: closed[t] for t, fact in facts.items() if survives(fact, record)}
             case StepDigest(unit, int(time)):
-                unit = self._first(unit)
-                self._executed[unit] = max(time, self._executed.get(unit, -1))
+                self._has_executed(unit, time)
+            case GarbageCollection(states):  # of steps without input no digest is recorded
+                for unit, frontier in states.items():
+                    self._has_executed(unit, last_number(frontier))
             case Evolved():
                 self._evolve(record)
             case RestorePoint(name):
@@ -93,6 +99,10 @@ class Ideal:
                 self.saved = {each: kept for each, kept in self.saved.items() if each not in names}
             case _:
                 pass
+
+    def knows(self, sink: str) -> bool:
+        """Return whether the newest program has a sink."""
+        return sink in self._plain.parts
 
     def shown(self, sink: str, step: int, content: RowWeights) -> None:
         """Compare what a sink shows after one of its own steps; a sink that has gone may show anything."""
@@ -154,6 +164,9 @@ class Ideal:
                 assert content == whole, f"{name} shows {_diff(content, whole)}, by the program from nothing"
 
     # -- steps
+
+    def _has_executed(self, unit: str, time: int) -> None:
+        self._executed[self._first(unit)] = max(time, self._executed.get(self._first(unit), -1))
 
     def _first(self, name: str) -> str:
         """Return the name that a processor, or the operator of a unit, had first."""
@@ -220,13 +233,16 @@ class Ideal:
         other = copy(self)
         vars(other).update({name: each.copy() for name, each in vars(self).items() if isinstance(each, dict | set)})
         vars(other)["_closed"] = {source: dict(closed) for source, closed in self._closed.items()}
+        vars(other)["saved"] = {name: each.copied() for name, each in self.saved.items()}
         return other
 
+    def become(self, there: Ideal, outlive: Collection[str] = OUTLIVE_A_COPY) -> None:
+        """Know what another oracle does, and of what it does not take back what this one knows."""
+        vars(self).update({**vars(there), **{name: each for name, each in vars(self).items() if name in outlive}})
+
     def _go_back(self, point: str) -> None:
-        there = self.saved[point].copied() if point else Ideal(self.program)
-        stays = {name: each for name, each in vars(self).items() if name in OUTLIVE_A_WAY_BACK}
         before = list(self.saved)
-        vars(self).update({**vars(there), **stays})
+        self.become(self.saved[point].copied() if point else Ideal(self.program), OUTLIVE_A_WAY_BACK)
         self.saved = {name: self.saved[name] for name in before[: before.index(point) + 1 if point else 0]}
         self.ways_back += 1
 
@@ -244,6 +260,9 @@ class Ideal:
         held: dict[str, RowWeights] | None = None
         if record.back is not None:
             self._go_back(record.back)
+        elif record.id in self.from_copies:
+            self.ways_back += 1
+        if record.back is not None or record.id in self.from_copies:
             there = {part.name for part in self._plain.sinks if part.kind != LOOSE} & committed.keys()
             held = {name: self.content(name, committed[name] - self._ahead.get(name, 0)) for name in there}
         old, new, modes = self._plain, program.plain, {program.parts[name].label: mode for name, mode in given.items()}

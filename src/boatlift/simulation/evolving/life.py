@@ -6,12 +6,11 @@ import random
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from enum import Enum
 
 from boatlift.dataflow.evolution import Mode
 from boatlift.errors import BoatliftError, DataError, FencedError, InvalidError
+from boatlift.runtime.host.consent import transition_to
 from boatlift.runtime.host.context import RunOptions
-from boatlift.runtime.host.transition import transition_to
 from boatlift.simulation.disk import DATAFLOW, CrashError
 from boatlift.simulation.evolving.engine import EvolvingEngine, ProcessStore
 from boatlift.simulation.evolving.ideal import Ideal
@@ -19,46 +18,13 @@ from boatlift.simulation.evolving.operators import KEYS, mixed
 from boatlift.simulation.evolving.outside import Outside, WatchedDisk
 from boatlift.simulation.evolving.owner import EvolvingOwner
 from boatlift.simulation.evolving.programs import Drawing, EvolvingProgram, random_modes
+from boatlift.simulation.evolving.turns import PlannedTurn, Turn, random_turns
 from boatlift.simulation.mounts import Outages
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Claim, PointsDropped, RestorePoint, Stopped
 
 MOST_ACTS = 20_000
 TRIES = 6  # so many changes are drawn until one has no obstacle
-
-
-class Turn(Enum):
-    """What happens to the owner of a store."""
-
-    CHANGE = "the program is to change"
-    CRASH = "the owner crashes"
-    CRASH_IN_ACT = "the owner crashes before or after a later durable act"
-    PAUSE = "the owner is presumed dead, and goes on"
-    STOP = "the owner is to stop"
-    POINT = "a restore point is to be kept, or dropped"
-    BACK = "the dataflow is to go back"
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedTurn:
-    """A turn, and after how many acts it comes."""
-
-    at: int
-    turn: Turn
-    detail: int  # from which the details are drawn, so that each turn can be left out alone
-
-    def __str__(self) -> str:
-        return f"after {self.at} acts {self.turn.value} ({self.detail})"
-
-
-def random_turns(rng: random.Random, acts: int) -> tuple[PlannedTurn, ...]:
-    """Return about ten turns, a third of them changes."""
-    turns = tuple(Turn)
-    made = [
-        PlannedTurn(rng.randint(0, acts), rng.choices(turns, weights=(8, 1, 2, 2, 2, 5, 4))[0], rng.getrandbits(24))
-        for _ in range(rng.randint(4, 14))
-    ]
-    return tuple(sorted(made, key=lambda each: each.at))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +73,7 @@ class EvolvingLife:
         self._wanted: _ConsentedChange | None = None
         self._nested = False  # another process acts while one starts
         self._overtaking: tuple[int, _ConsentedChange | None] | None = None
+        self._copies: list[tuple[dict[str, bytes], Ideal]] = []
         self._news(3)
 
     @property
@@ -201,6 +168,12 @@ class EvolvingLife:
                 owner.stop(drain=rng.random() < 0.5)
             case Turn.POINT:
                 self._point(rng)
+            case Turn.COPY:
+                if rng.random() < 0.7:
+                    self._end_of_owner(rng)
+                self._copies.append((dict(self.disk.objects), self.ideal.copied()))
+            case Turn.RESTORE:
+                self._restore(rng)
             case Turn.CHANGE | Turn.BACK:
                 self._end_of_owner(rng)
                 self._wanted = self._change(rng) if turn.turn is Turn.CHANGE else self._way_back(rng)
@@ -257,8 +230,67 @@ class EvolvingLife:
                 return made
         return None
 
+    def _restore(self, rng: random.Random) -> None:
+        """Restore the store from its copy, and let the sinks come to it, whatever crashes; if they can."""
+        if not self._copies:
+            return
+        self._owner, self._zombies, self._overtaking, self._wanted, self._fuse = None, [], None, None, None
+        lost = self.disk.objects, self.ideal.copied()
+        objects, there = rng.choice(self._copies)
+        self.disk.objects = dict(objects)
+        self.ideal.become(there.copied())
+        self._start_on_the_copy(rng)
+        for _ in range(TRIES):
+            back = rng.choice((None, None, *self.ideal.saved, ""))
+            program = self.ideal.saved[back].program if back else self.ideal.program
+            new = rng.choice((program, program, self._drawing.changed(rng, program)))
+            wanted = self._consent(new, random_modes(rng, program, new, goes_back=True), back, from_copy=True)
+            if wanted is not None and self._comes_to_the_copy(rng, wanted):
+                self.counts["came to a copy"] += 1
+                self._drawing.forget_names()
+                return
+        self.disk.objects = lost[0]
+        self.ideal.become(lost[1])
+        self._fuse = None
+
+    def _start_on_the_copy(self, rng: random.Random) -> None:
+        """Start the copy's program, perhaps, as if nothing had been: a sink that knows a newer owner refuses it."""
+        log, program = Log.open(self.disk, DATAFLOW), self.ideal.program
+        if rng.random() < 0.5 and any(
+            self.outside.places[each.label].token > log.last + 1 + log.history.ahead
+            for each in program.sinks
+            if each.label in self.outside.places
+        ):
+            try:
+                self._process(program, RunOptions())
+            except FencedError:
+                self.counts["copy refused"] += 1
+            else:
+                raise AssertionError("an older copy goes on with newer sinks")
+
+    def _comes_to_the_copy(self, rng: random.Random, wanted: _ConsentedChange) -> bool:
+        """Carry out a consent, again after each crash; return whether it is recorded."""
+        count = self.ideal.evolved
+        self._fuse = rng.randint(0, 30) if rng.random() < 0.6 else None
+        while True:
+            try:
+                self._owner = self._process(wanted.program, wanted.options)
+            except CrashError:
+                self._fuse = rng.randint(0, 60)
+                if self.ideal.evolved > count:
+                    return True
+            except FencedError as error:
+                raise AssertionError(f"a copy is refused by its sinks: {error}") from error
+            except (DataError, InvalidError) as error:
+                _expect(error, REFUSALS)
+                self.counts[f"refused: {error.condition}"] += 1
+                assert self.ideal.evolved == count, "a copy is refused that is on its way"
+                return False
+            else:
+                return True
+
     def _consent(
-        self, new: EvolvingProgram, modes: Mapping[str, str], back: str | None = None
+        self, new: EvolvingProgram, modes: Mapping[str, str], back: str | None = None, *, from_copy: bool = False
     ) -> _ConsentedChange | None:
         self._news(0, new)
         store = ProcessStore(self.disk, self._outages)
@@ -267,18 +299,21 @@ class EvolvingLife:
         if not log.history.program:
             return None
         try:
-            transition = transition_to(log, engine, modes, back)  # type: ignore[arg-type]
+            transition = transition_to(log, engine, modes, back, from_copy=from_copy)  # type: ignore[arg-type]
         except InvalidError as error:
             self.counts[f"refused: {error.condition}"] += 1
             return None
-        if not transition.comparison.is_changed and back is None:
+        if not transition.comparison.is_changed and not transition.goes_back:
             return None
         for obstacle in transition.obstacles:
             self.counts[f"obstacle: {obstacle.error.condition}"] += 1
             self._trace.append(f"obstacle of {obstacle.name}: {obstacle.error}")
         if transition.obstacles:
             return None
-        options = RunOptions(evolve=transition.id, change=modes, rewind=back, on_progress=self._trace.append)
+        tell = self._trace.append
+        options = RunOptions(evolve=transition.id, change=modes, rewind=back, from_copy=from_copy, on_progress=tell)
+        if from_copy:
+            self.ideal.from_copies.add(transition.id)
         compared = transition.comparison.processors
         relaid = {name: each.mode.value for name, each in compared.items() if each.mode is Mode.RELAYOUT}
         self.ideal.proposed[options.evolve] = new, {**modes, **relaid}
@@ -312,7 +347,7 @@ class EvolvingLife:
             self._owner = self._process(program, options)
             self._wanted = None
             self.counts["went back"] += self.ideal.ways_back - back
-            if options.rewind is not None and self._schedule.random() < 0.7:  # as the command does
+            if options.goes_back and self._schedule.random() < 0.7:  # as the command does
                 self._owner.stop(drain=False)
         except FencedError:
             self._trace.append("the process is fenced as it starts")
@@ -353,8 +388,13 @@ class EvolvingLife:
             self._schedule,
             self._trace.append,
             self._meanwhile,
+            self._clock,
             checked=self._checked,
         )
+
+    def _clock(self) -> int:
+        """Return a time that is later than any number of a step."""
+        return 10 * MOST_ACTS + self.acts
 
     def _meanwhile(self) -> None:
         """Let older owners act while a process starts, and another process overtake it."""

@@ -110,6 +110,11 @@ class Summed(HashingOperator):
         kept = {(key, value + self.layout): weight for (key, value), weight in after.items()}
         return kept, total(self._of(after, keys), minus(self._of(before, keys)))
 
+    def given(self, state: RowWeights) -> RowWeights:
+        """Return the sum of all rows until a state."""
+        before = {(key, value - self.layout): weight for (key, value), weight in state.items()}
+        return self._of(before, {key for key, _ in state})
+
     def _of(self, state: RowWeights, keys: set[int]) -> RowWeights:
         by_key = {key: sorted(each for each in state.items() if each[0][0] == key) for key in keys}
         return {(key, mixed(self.first, self.version, rows)): 1 for key, rows in by_key.items() if rows}

@@ -28,6 +28,9 @@ class Judge(Protocol):
     def note(self, record: Record) -> None:
         """A record is durable in the log."""
 
+    def knows(self, sink: str) -> bool:
+        """Return whether the newest program has a sink."""
+
     def shown(self, sink: str, step: int, content: RowWeights) -> None:
         """A sink shows its content after a step, by its own number."""
 
@@ -66,10 +69,12 @@ class LedgerPlace:
 
     Attributes:
         token: Of the newest owner that has opened it.
+        owners: The token of the owner that gave, or emptied, each step.
     """
 
     token: int = 0
     steps: list[RowWeights] = field(default_factory=list)
+    owners: list[int] = field(default_factory=list)
 
     def content(self, upto: int | None = None) -> RowWeights:
         """Return the sum of its steps, up to one of them or to the newest."""
@@ -124,6 +129,7 @@ class Outside:
             return
         self.die()
         place.steps.append(dict(rows))
+        place.owners.append(token)
         self._judge.shown(sink, step, place.content())
         self.die()
 
@@ -137,16 +143,28 @@ class Outside:
         for number in range(len(place.steps) - 1, step, -1):
             self._fence(sink, token)
             self.die()
-            place.steps[number] = {}
+            if place.steps[number]:
+                place.steps[number], place.owners[number] = {}, token
             self.die()
+
+    def newest_owner(self, sink: str, step: int) -> int:
+        """Return the token of the newest owner of the steps up to one, as far back as they have no rows."""
+        place, newest = self.places[sink], 0
+        for number in range(step, -1, -1):
+            newest = max(newest, place.owners[number])
+            if place.steps[number]:
+                break
+        return newest
 
     def deliver(self, sink: str, token: int, step: int, rows: RowWeights) -> None:
         """Deliver a step to a receiver that keeps no ledger and fences no owner; an older one may deliver anything."""
         self.die()
-        if token >= max(place.token for place in self.places.values()):
+        if token >= max(place.token for name, place in self.places.items() if self._judge.knows(name)):
             self._judge.delivered(sink, step, rows)
         self.die()
 
     def _fence(self, sink: str, token: int) -> None:
         if token < self.places[sink].token:
-            raise FencedError("FENCED", f"{sink} has a newer owner")
+            error = FencedError("FENCED", f"{sink} has a newer owner")
+            error.newest = self.places[sink].token
+            raise error

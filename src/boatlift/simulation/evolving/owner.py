@@ -12,13 +12,14 @@ from typing import Any, cast
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.evolution import recorded_as_claimed, refuse_other_division
 from boatlift.runtime.graph import division_of, position_of, program_of, source_record
+from boatlift.runtime.host.consent import consented, refuse_another_plan
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.log import StoredRuns
 from boatlift.runtime.host.overrides import Overrides
 from boatlift.runtime.host.progress import recorded_steps
 from boatlift.runtime.host.sinks import SinkCommits, UnrecordedError
 from boatlift.runtime.host.source_cursors import SourceCursors
-from boatlift.runtime.host.transition import carry_out, consented, refuse_another_plan
+from boatlift.runtime.host.transition import carry_out
 from boatlift.runtime.machine import StateMachine, events, instructions
 from boatlift.runtime.transition import Transition
 from boatlift.simulation.disk import DATAFLOW, FACTS_AN_OBJECT
@@ -49,6 +50,7 @@ class EvolvingOwner:
         store: The process's own way to the disk.
         options: With the consent to a transition, and its modes; empty for none.
         meanwhile: Called where other processes act while this one starts.
+        clock: Of the log.
         checked: The machine checks its invariants.
 
     Raises:
@@ -68,6 +70,7 @@ class EvolvingOwner:
         rng: random.Random,
         trace: Callable[[object], None],
         meanwhile: Callable[[], None],
+        clock: Callable[[], int],
         *,
         checked: bool,
     ) -> None:
@@ -77,7 +80,7 @@ class EvolvingOwner:
         self._plan = program.plan
         self._graph = program_of(self._plan)
         self._engine = cast("Any", EvolvingEngine(program, outside, store))
-        self._log = Log.open(store, DATAFLOW, facts_an_object=FACTS_AN_OBJECT)
+        self._log = Log.open(store, DATAFLOW, clock=clock, facts_an_object=FACTS_AN_OBJECT)
         transition = consented(self._log, self._engine, options)
         meanwhile()
         self.owner = self._claim(transition, options)
@@ -112,7 +115,7 @@ class EvolvingOwner:
         self._cursors = SourceCursors(self._engine, history, self._log.names_taken)
         recorded = recorded_steps(self._plan, self._cursors.recorded, history)
         overrides = Overrides(history, options, recorded, self._plan, self._graph.graph)
-        mine = (self._log.store_id, self.owner)
+        mine = (self._log.store_id, self.owner + history.ahead)
         self._commits = SinkCommits(self._engine, mine, self._graph.graph, overrides, history)
         self._runs = StoredRuns(store, self._engine)
         self._runs.begin(self.owner, set())
@@ -367,6 +370,8 @@ def in_words(transition: Transition) -> str:
         "emptied": transition.emptied,
         "tainted": transition.tainted,
     }
+    if transition.from_copy:
+        parts = {"from": "a copy", **parts}
     if transition.back is not None:
         parts = {"back to": transition.back or "the beginning", **parts}
     done = "; ".join(f"{what} {which}" for what, which in parts.items() if which)

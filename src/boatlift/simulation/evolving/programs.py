@@ -78,8 +78,10 @@ class _ReadAgain(SourceBase):
 
 
 class _Place(SinkBase):
-    def __init__(self, part: EvolvingPart, take_back: Callable[[str, int], None]) -> None:
-        self._part, self._take_back = part, take_back
+    def __init__(
+        self, part: EvolvingPart, take_back: Callable[[str, int], None], newest_owner: Callable[[str, int], int]
+    ) -> None:
+        self._part, self._take_back, self._newest_owner = part, take_back, newest_owner
         self.delivery = Delivery.AT_LEAST_ONCE if part.kind == LOOSE else Delivery.EXACTLY_ONCE
 
     @property
@@ -94,8 +96,11 @@ class _Place(SinkBase):
     def take_back(self, step: int) -> None:
         self._take_back(self._part.label, step)
 
+    def newest_owner(self, step: int) -> int:
+        return self._newest_owner(self._part.label, step)
 
-def _not_opened(sink: str, _step: int) -> None:
+
+def _not_opened(sink: str, _step: int) -> Any:
     raise AssertionError(f"{sink} is to take steps back, and no process has opened it")
 
 
@@ -106,11 +111,13 @@ class EvolvingProgram:
     Attributes:
         was: Names to former names.
         take_back: Empties the steps of a sink after one, by its first name.
+        newest_owner: As of `TakesBack`.
     """
 
     parts: Mapping[str, EvolvingPart]
     was: Mapping[str, str] = field(default_factory=dict)
     take_back: Callable[[str, int], None] = _not_opened
+    newest_owner: Callable[[str, int], int] = _not_opened
 
     # The graph of a plan.
     name = "simulated"
@@ -129,7 +136,7 @@ class EvolvingProgram:
             if part.kind == "source":
                 made[name] = SourceSpec(name, _ReadAgain())  # type: ignore[arg-type]
             elif part.is_sink:
-                made[name] = SinkSpec(name, part.reads[0], _Place(part, self.take_back))  # type: ignore[arg-type]
+                made[name] = SinkSpec(name, part.reads[0], _Place(part, self.take_back, self.newest_owner))  # type: ignore[arg-type]
             else:
                 made[name] = part.operator()
         return made
@@ -206,6 +213,10 @@ class Drawing:
         for _ in range(rng.randint(1, 4)):
             self._put(parts, self._operator(rng, parts))
         return self._finished(rng, parts, {})
+
+    def forget_names(self) -> None:
+        """Let only sinks come back that have their first names: the store knows no other one any more."""
+        self._gone = {name: part for name, part in self._gone.items() if not part.first}
 
     def changed(self, rng: random.Random, program: EvolvingProgram) -> EvolvingProgram:
         """Return a program with one to three changes."""
@@ -296,7 +307,7 @@ class Drawing:
 
     def _sink(self, rng: random.Random, parts: Mapping[str, EvolvingPart], name: str) -> EvolvingPart:
         there = {part.label for part in parts.values()}
-        back = [name for name, gone in self._gone.items() if gone.label not in there]
+        back = [name for name, gone in self._gone.items() if gone.label not in there and name not in parts]
         if back and rng.random() < 0.4:
             again = rng.choice(back)
             return replace(self._gone[again], reads=(name,))

@@ -64,6 +64,9 @@ class LogHistory:
         rewound: The newest record, but for claims and transitions, has taken the dataflow back.
         given: Sink to the largest own number that it had before a transition: a receiver may know a step by it.
         places: Sink that was renamed to its first name, by which its place knows it.
+        rested: Whether nothing but claims has followed a clean shutdown.
+        ahead: By how much the tokens that sinks know are larger than the numbers of claims; above 0 if the store was an
+            older copy once, so that places may hold what it does not know.
         work: What units have done until the newest clean shutdown; of a way back and of a crash it says nothing.
     """
 
@@ -84,6 +87,8 @@ class LogHistory:
     rewound: bool = False
     given: dict[str, int] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
+    ahead: int = 0
+    rested: bool = field(default=False, compare=False)
     work: dict[str, UnitWork] = field(default_factory=dict)
     _claimed: dict[str, Any] | None = None
     _evolving: dict[str, Any] | None = None  # the environment of the newest claim that began a transition
@@ -100,13 +105,15 @@ class LogHistory:
             self._apply_claim(record)
             return
         if isinstance(record, Evolved):
+            self.rested = False
             self._evolve(record)
             return
         if self._evolving is not None:
             self._claimed, self._evolving = self._evolving, None
         if self._claimed is not None:
             self.environment, self._claimed = self._claimed, None
-        self.stopped, self.resumed, self.rewound = isinstance(record, Stopped), False, False
+        self.stopped = self.rested = isinstance(record, Stopped)
+        self.resumed = self.rewound = False
         self.heir = record.heir if isinstance(record, Stopped) else ""
         match record:
             case Cursor(source, time, cursor, names):
@@ -155,6 +162,7 @@ class LogHistory:
             points=tuple(self.points.values()),
             given=dict(self.given),
             places=dict(self.places),
+            ahead=self.ahead,
             work=dict(self.work),
         )
 
@@ -171,6 +179,12 @@ class LogHistory:
         copy._rename(was)
         return copy
 
+    def unclaimed(self) -> LogHistory:
+        """Return the same meaning as if nobody had claimed it since its clean shutdown."""
+        copy = LogHistory(stopped=self.rested, rewound=self.rewound)
+        copy._become(self.snapshot())
+        return copy
+
     def at(self, name: str, names: Mapping[str, TakenNames]) -> LogHistory:
         """Return the meaning of the log at a restore point, as after a clean shutdown; at the beginning if it is empty.
 
@@ -180,7 +194,8 @@ class LogHistory:
         Raises:
             KeyError: there is no such point.
         """
-        past = LogHistory(self.dataflow, self.program, self.environment, stopped=True, places=dict(self.places))
+        past = LogHistory(self.dataflow, self.program, self.environment, stopped=True)
+        past.places, past.ahead = dict(self.places), self.ahead
         if name:
             point = self.points[name]
             past.program, past.environment = point.program, point.environment
@@ -198,7 +213,7 @@ class LogHistory:
             self._claimed, self._evolving = self._evolving, None
         if self._claimed is not None:
             self.environment, self._claimed = self._claimed, None
-        self.stopped = self.resumed = False
+        self.stopped = self.resumed = self.rested = False
         self.heir = ""
 
     def live_runs(self) -> set[str]:
@@ -244,7 +259,7 @@ class LogHistory:
         """Take another program; the environment of the work so far, and a clean shutdown, count as before."""
         self.resumed, self.stopped, self.heir = self._goes_on() or change.back is not None, False, ""
         self._claimed, self._evolving = self._evolving, None
-        self.rewound = self.rewound or change.back is not None
+        self.rewound, self.ahead = self.rewound or change.back is not None, change.ahead
         if change.was:
             self._rename(change.was)
         for sink in self.committed:
@@ -314,7 +329,7 @@ class LogHistory:
         sources = [
             {entry: each for entry, each in part.items() if entry.startswith("source ")} for part in (before, now)
         ]
-        if sources[0] != sources[1] or change.cursors or change.renamed:
+        if sources[0] != sources[1] or change.cursors or change.renamed or change.drops_points:
             return {}
         come = {entry for entry in now.keys() - before.keys() if entry.startswith("sink ")}
         return {name: point for name, point in self.points.items() if come.isdisjoint(point.program)}
@@ -368,7 +383,7 @@ class LogHistory:
         self.decisions = {(each.what, each.who, each.time): each for each in snapshot.decided}
         self.numbers, self.tainted = dict(snapshot.numbers), frozenset(snapshot.tainted)
         self.points = {each.name: each for each in snapshot.points}
-        self.given, self.places = dict(snapshot.given), dict(snapshot.places)
+        self.given, self.places, self.ahead = dict(snapshot.given), dict(snapshot.places), snapshot.ahead
         self.work = dict(snapshot.work)
 
 

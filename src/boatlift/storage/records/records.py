@@ -154,6 +154,8 @@ class Evolved(Recorded, frozen=True, tag="evolved"):
         names: Of a way back: source to the names that its cursor had.
         was: Processor that the user has renamed to its former name, under which the log knows it until now. All else
             here has the new names.
+        ahead: By how much the tokens that sinks know are larger than the numbers of claims.
+        drops_points: A sink lacks steps that it had at restore points.
     """
 
     id: str
@@ -169,6 +171,8 @@ class Evolved(Recorded, frozen=True, tag="evolved"):
     back: str | None = None
     names: dict[str, TakenNames] = field(default_factory=dict)
     was: dict[str, str] = field(default_factory=dict)
+    ahead: _Count = 0
+    drops_points: bool = False
 
 
 class FactsObject(Recorded, frozen=True):
@@ -259,6 +263,7 @@ class Snapshot(Recorded, frozen=True, tag="snapshot"):
     given: dict[str, _Step] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
     work: dict[str, UnitWork] = field(default_factory=dict)
+    ahead: _Count = 0
 
 
 Record = (
