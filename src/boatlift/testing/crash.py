@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from boatlift.connectors.kit import SinkWrapper
-from boatlift.dataflow import Committed, Outcome, Plan, Sink, SinkContext, Staged, Stager
+from boatlift.dataflow import Committed, Outcome, Plan, Sink, SinkCapabilities, SinkContext, Staged, Stager
 from boatlift.storage.store import Store
 
 T = TypeVar("T")
@@ -191,6 +191,21 @@ class CrashingSink(SinkWrapper):
 
     def close(self) -> None:
         self._tracer.around(f"sink.close({self._name})", self.sink.close)
+
+    @property
+    def capabilities(self) -> SinkCapabilities:
+        able = self.sink.capabilities
+        return able if able.takes_back is None else replace(able, takes_back=self)
+
+    def take_back(self, step: int) -> None:
+        able = self.sink.capabilities.takes_back
+        assert able is not None, f"{self._name} takes nothing back"
+        self._tracer.around(f"sink.take_back({self._name})", able.take_back, step)
+
+    def newest_owner(self, step: int) -> int:
+        able = self.sink.capabilities.takes_back
+        assert able is not None, f"{self._name} takes nothing back"
+        return able.newest_owner(step)
 
 
 def with_crashing_sinks(plan: Plan, tracer: Tracer) -> Plan:

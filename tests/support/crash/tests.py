@@ -30,6 +30,7 @@ __all__ = [
     "die_at_every_point",
     "die_at_every_point_of_a_recovery",
     "place_of",
+    "points_in",
     "run_undisturbed",
     "show",
 ]
@@ -102,17 +103,25 @@ class Place:
     def run(self, *arguments: str) -> int:
         """Run the dataflow to its end in a process of its own, which nothing has run in before."""
         command = [sys.executable, "-m", "boatlift.testing.crash", *self._arguments(*arguments)]
-        with self._log.open("a") as out:
+        with self.log.open("a") as out:
             done = subprocess.run(
                 command, cwd=self.folder, env=self._environment, stdout=out, stderr=subprocess.STDOUT, check=False
             )
         return self._ended(done.returncode)
 
-    def start(self, jvm: WarmJvm, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start the dataflow in a process of its own, which attaches to a JVM."""
-        command = [sys.executable, "-m", "boatlift.testing.crash", *self._arguments(*arguments)]
+    def start(
+        self, jvm: WarmJvm, *arguments: str, flow: str = "", available_now: bool = True
+    ) -> subprocess.Popen[bytes]:
+        """Start a dataflow in a process of its own, which attaches to a JVM.
+
+        Args:
+            flow: Another one than the victim's.
+            available_now: It ends when its input is exhausted.
+        """
+        command = [sys.executable, "-m", "boatlift.testing.crash", flow or self.victim.flow, "--store", "store"]
+        command += [*(["--available-now"] if available_now else []), *arguments]
         environment = {**self._environment, **jvm.environment()}
-        with self._log.open("a") as out:
+        with self.log.open("a") as out:
             return subprocess.Popen(command, cwd=self.folder, env=environment, stdout=out, stderr=out)
 
     def die(self, point: CrashPoint, *, loses_power: bool = False) -> int:
@@ -122,7 +131,7 @@ class Place:
             loses_power: Scratch is lost with the process, so that the next one has nothing to adopt.
         """
         arguments = self._arguments("--at", str(point))
-        process = _FORKS.Process(target=_live, args=(self.folder, self._environment, self._log, arguments))
+        process = _FORKS.Process(target=_live, args=(self.folder, self._environment, self.log, arguments))
         process.start()
         process.join()
         assert process.exitcode is not None
@@ -137,7 +146,7 @@ class Place:
         return [self.victim.flow, "--store", "store", "--available-now", *more]
 
     @property
-    def _log(self) -> Path:
+    def log(self) -> Path:
         return self.folder / "log.txt"
 
     @property
@@ -145,7 +154,7 @@ class Place:
         return {**os.environ, **self.jvm.environment(), "PYTHONPATH": str(TESTS)}
 
     def _ended(self, code: int) -> int:
-        assert code in (0, KILLED), f"ended with {code}: {self._log.read_text()[-3000:]}"
+        assert code in (0, KILLED), f"ended with {code}: {self.log.read_text()[-3000:]}"
         visible = {path: path.read_bytes() for sink in SINKS for path in (self.folder / sink).glob("*.parquet")}
         changed = [path.name for path, content in self.seen.items() if visible.get(path) != content]
         assert not changed, f"what was seen is not what it was: {changed}"
@@ -179,7 +188,7 @@ def run_undisturbed(victim: Victim, folder: Path, jvm: WarmJvm) -> Undisturbed:
     place = place_of(folder, jvm, victim)
     assert place.run("--record", "points.txt") == 0
     victim.judge(place.folder, place.folder)
-    return Undisturbed(victim, place.folder, _points(place.folder / "points.txt"))
+    return Undisturbed(victim, place.folder, points_in(place.folder / "points.txt"))
 
 
 def place_of(folder: Path, jvm: WarmJvm, victim: Victim) -> Place:
@@ -187,7 +196,7 @@ def place_of(folder: Path, jvm: WarmJvm, victim: Victim) -> Place:
     return Place(folder, jvm, victim)
 
 
-def _points(record: Path) -> list[CrashPoint]:
+def points_in(record: Path) -> list[CrashPoint]:
     return [CrashPoint.parse(line) for line in record.read_text().splitlines()]
 
 
@@ -301,7 +310,7 @@ def die_at_every_point_of_a_recovery(undisturbed: Undisturbed, folders: Callable
         recorded = again(loses_power=loses_power)
         assert recorded.run("--record", "points.txt") == 0
         undisturbed.judge(recorded)
-        visits |= _visits(_points(recorded.folder / "points.txt"))
+        visits |= _visits(points_in(recorded.folder / "points.txt"))
     acts = ("adopt", *victim.again)
     points = [CrashPoint(call, when, 1) for call, when in (visits if EVERY_POINT else _in_turn(visits, acts))]
     assert points
