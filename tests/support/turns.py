@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-LONG_SECONDS = 3.0
+LONG_SECONDS = 2.0
 ROOT = Path(__file__).resolve().parent.parent.parent
 DURATIONS = ROOT / "tests" / "durations.json"
 LEFT_OUT = ROOT / "artifacts" / "left-out.txt"

@@ -68,7 +68,7 @@ def test_a_run_names_its_share_and_what_it_left_out(tmp_path: Path, workers: lis
     (tmp_path / "test_a.py").write_text("def test_long(): ...\ndef test_longer(): ...\ndef test_short(): ...\n")
     (tmp_path / "durations.json").write_text(json.dumps({"test_a.py::test_long": 5, "test_a.py::test_longer": 9}))
     told = _run(tmp_path, *workers, TURN="7", TURNS="2")
-    assert "turns: 1 of 2 tests of 3 s and more run: share 1 of 2 (TURN=7)" in told
+    assert "turns: 1 of 2 tests of 2 s and more run: share 1 of 2 (TURN=7)" in told
     assert "2 passed" in told
     assert "test_a.py 1" in told
     assert (tmp_path / "left-out.txt").read_text() == "test_a.py::test_longer\n"
