@@ -55,7 +55,7 @@ kafka-demo: setup kafka-jars ## Flights through two dataflows over a real Kafka 
 demo-standby: setup kafka-jars ## Flights over a real Kafka broker; the owner is killed five times while another process stands by (some 6 minutes)
 	@$(python) examples/standby_demo.py
 
-demo-evolve: setup ## A program is changed three times on one store, taken back once, and killed on each way (some 3 minutes)
+demo-evolve: setup ## A program is changed three times on one store, taken back once, and killed on each way (some 2 minutes)
 	@$(python) examples/evolve_demo.py
 
 demo-flights: setup ## The first example, killed again and again: bit for bit what an undisturbed run gives (some 4 minutes)

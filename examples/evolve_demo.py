@@ -1,25 +1,34 @@
 """`make demo-evolve`: a program is changed three times on one store and taken back once, and killed on each way.
 
-Each time its SQLite tables are compared with those of a fresh store that runs the version over all flights.
+What is killed is a process of its own; the demo's own session makes the plans, and goes on after each kill. Each time
+the SQLite tables are compared with those of a fresh store that runs the version over all flights.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
+import importlib
 import os
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
 
 from cut_flights import cut
-from under_attack import HERE, OUTPUT, WrongError, exact, rows_of, run, say, verify
+from pyspark.sql import SparkSession
+from under_attack import OUTPUT, WrongError, exact, rows_of, run, say, verify
+
+import boatlift as bl
 
 FLOW = "evolving_flights:flow"
 FOLDER = OUTPUT / "evolve"
 POINT = "before-4"
-WEEKS = 12
+WEEKS = 8
 """The weeks of flights that there are at first; a week more comes with each change."""
 
 CHANGES = (
@@ -36,15 +45,15 @@ def main() -> None:
     shutil.rmtree(FOLDER, ignore_errors=True)
     try:
         weeks = prepare()
+        spark = bl.session(master="local[2]")
         say(f"version 1 runs over {WEEKS} weeks of flights")
-        set_version(1)
-        run(FOLDER, FLOW)
+        go_on(spark, 1, FOLDER)
         for (version, what, point, moment), week in zip(CHANGES, weeks[WEEKS:], strict=False):
             (FOLDER / "data" / "flights" / week.name).symlink_to(week)
             if version == CHANGES[-1][0]:
-                say(command("keep", "--name", POINT).strip())
-            change(version, what, point, moment)
-        take_back()
+                keep()
+            change(spark, version, what, point, moment)
+        take_back(spark)
         verify(FOLDER)
     except WrongError as wrong:
         print(f"demo-evolve failed: {wrong}")
@@ -63,66 +72,73 @@ def prepare() -> list[Path]:
     return weeks
 
 
-def set_version(version: int) -> None:
-    """Let every process that begins now run a version."""
+def flow_of(version: int, folder: Path) -> bl.Dataflow:
+    """Return a version of the program, with the files of a folder; processes that begin now run this version, too."""
     os.environ["FLIGHTS_VERSION"] = str(version)
+    sys.modules.pop("evolving_flights", None)
+    with contextlib.chdir(folder):
+        flow: bl.Dataflow = importlib.import_module("evolving_flights").flow
+    return flow
 
 
-def change(version: int, what: str, point: str, moment: str) -> None:
+def go_on(spark: SparkSession, version: int, folder: Path, evolve: str | None = None) -> None:
+    """Run a version on the store of a folder until its input is exhausted."""
+    bl.run(flow_of(version, folder), folder / "store", available_now=True, evolve=evolve, spark=spark)
+
+
+def keep() -> None:
+    """Keep a restore point of the stopped store."""
+    command = [sys.executable, "-m", "boatlift.console", "keep", "--store", str(FOLDER / "store"), "--name", POINT]
+    subprocess.run(command, check=True)
+
+
+def change(spark: SparkSession, version: int, what: str, point: str, moment: str) -> None:
     """Change the program, kill it on its way, start it again, and compare."""
     say(f"version {version}: {what}")
-    set_version(version)
-    consent = plan_id()
-    say(f"  boatlift run {FLOW} --store store --evolve {consent}, and SIGKILL {moment} ({point})")
-    if not run(FOLDER, FLOW, point, evolve=consent):
-        raise WrongError(f"the run passed {point} without being killed there")
-    run(FOLDER, FLOW, evolve=consent)
-    compare(version, FOLDER / f"fresh-{version}")
+    plan: Any = bl.evolution(flow_of(version, FOLDER), FOLDER / "store", spark=spark)
+    for name, each in plan.processors.items():
+        if each.change != "unchanged":
+            say(f"  {name}: {each.change} ({', '.join(each.differences)})".replace(" ()", ""))
+    say(f"  boatlift run {FLOW} --store store --evolve {plan.id}, and SIGKILL {moment} ({point})")
+    with beside(spark, version) as fresh:
+        if not run(FOLDER, FLOW, point, evolve=plan.id):
+            raise WrongError(f"the run passed {point} without being killed there")
+    go_on(spark, version, FOLDER, plan.id)
+    compare(version, fresh)
 
 
-def take_back() -> None:
+def take_back(spark: SparkSession) -> None:
     """Go back to the version before the last change, killed on the way, and take the rest of the flights again."""
-    before = CHANGES[-1][0] - 1
+    before, at = CHANGES[-1][0] - 1, "store.create(log):after:2"
     say(f"version {CHANGES[-1][0]} was a mistake: back to {POINT}, which is of version {before}")
-    set_version(before)
-    report = json.loads(command("rewind", FLOW, "--to", POINT, "--json"))
-    at = "store.create(log):after:2"
-    say(f"  boatlift rewind {FLOW} --store store --to {POINT} --evolve {report['id']}, and SIGKILL once it is recorded")
-    if not run(FOLDER, FLOW, at, evolve=report["id"], rewind=POINT):
-        raise WrongError(f"the way back passed {at} without being killed there")
-    run(FOLDER, FLOW)
-    compare(before, FOLDER / "fresh-again")
+    consent = bl.evolution(flow_of(before, FOLDER), FOLDER / "store", to=POINT, spark=spark).id
+    words = f"boatlift rewind {FLOW} --store store --to {POINT} --evolve {consent}"
+    say(f"  {words}, and SIGKILL once it is recorded ({at})")
+    with beside(spark, before) as fresh:
+        if not run(FOLDER, FLOW, at, evolve=consent, rewind=POINT):
+            raise WrongError(f"the way back passed {at} without being killed there")
+    go_on(spark, before, FOLDER)
+    compare(before, fresh)
+
+
+@contextlib.contextmanager
+def beside(spark: SparkSession, version: int) -> Iterator[Path]:
+    """Run a version on a fresh store while a process is on its way to a kill; return the folder of that store."""
+    fresh = Path(mkdtemp(prefix=f"fresh-{version}-", dir=FOLDER))
+    (fresh / "data").symlink_to(FOLDER / "data")
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(go_on, spark, version, fresh)
+        yield fresh
+        running.result()
 
 
 def compare(version: int, fresh: Path) -> None:
     """Hold the tables against those of a fresh store."""
-    fresh.mkdir()
-    (fresh / "data").symlink_to(FOLDER / "data")
-    run(fresh, FLOW)
     for table in ("delays", "miles") if version == 3 else ("delays",):
         found, expected = (exact(rows_of(f, f"SELECT * FROM {table} ORDER BY 1, 2")) for f in (FOLDER, fresh))
         if found != expected or not found:
             raise WrongError(f"the table {table} of version {version} differs from that of a fresh store")
         say(f"  {table}: {len(found)} rows, bit for bit those of a fresh store")
-
-
-def command(*words: str) -> str:
-    """Run a command of Boatlift on the store, and return what it prints."""
-    words = (sys.executable, "-m", "boatlift.console", *words, "--store", "store")
-    environment = {**os.environ, "PYTHONPATH": str(HERE)}
-    shown = subprocess.run(words, cwd=FOLDER, env=environment, capture_output=True, text=True, check=False)
-    if shown.returncode:
-        raise WrongError(shown.stderr)
-    return shown.stdout
-
-
-def plan_id() -> str:
-    """Show what becomes of the store, and return the id of that plan."""
-    report = json.loads(command("plan", FLOW, "--json"))
-    for name, each in report["processors"].items():
-        if each["change"] != "unchanged":
-            say(f"  {name}: {each['change']} ({', '.join(each['differences'])})".replace(" ()", ""))
-    return str(report["id"])
 
 
 if __name__ == "__main__":
