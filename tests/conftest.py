@@ -1,5 +1,5 @@
-"""What all tests share: one Spark session, one warm JVM, one Kafka broker; tests that use them are marked `spark` or
-`kafka`.
+"""What all tests share: one Spark session, one warm JVM, one Kafka broker, one object store; tests that use them are
+marked `spark`, `kafka` or `objects`.
 
 Tests start many JVMs that live for seconds: none of them, nor those of the processes they start, waits for the
 optimising compiler. No test fails for being slow: machines are.
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from boatlift.spark.session.warm_jvm import WarmJvm
     from boatlift.testing.kafka_broker import KafkaBroker
+    from boatlift.testing.object_server import ObjectServer
 
 
 pytest_plugins = ["support.turns"]
@@ -38,6 +39,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
         if "kafka_broker" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.kafka)
+        if "object_server" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.objects)
 
 
 @pytest.fixture(autouse=True)
@@ -84,3 +87,22 @@ def kafka_broker(shared_broker: KafkaBroker) -> Iterator[KafkaBroker]:
         shared_broker.resume()
     else:
         shared_broker.restart()
+
+
+@pytest.fixture(scope="session")
+def shared_objects() -> Iterator[ObjectServer]:
+    """The one object store of a test run; tests ask for `object_server`."""
+    from boatlift.testing.object_server import ObjectServer
+
+    with ObjectServer() as server:
+        yield server
+
+
+@pytest.fixture
+def object_server(shared_objects: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> ObjectServer:
+    """The object store, whatever became of it in the test before; the environment names it."""
+    if not shared_objects.running:
+        shared_objects.restart()
+    for name, value in shared_objects.environment.items():
+        monkeypatch.setenv(name, value)
+    return shared_objects

@@ -210,6 +210,11 @@ CONDITIONS: dict[str, Condition] = {
         "a newer process owns this dataflow",
         "stop this process; of a store that is an older copy: boatlift rewind --from-copy",
     ),
+    "STORE_UNSUITABLE": Condition(
+        "InvalidError",
+        "the server of an object store cannot fence an older run",
+        "use a server that keeps to If-None-Match and keeps metadata, or a path",
+    ),
     "STORE_FAILED": Condition(
         "UnavailableError",
         "the store could not write durably (disk full, I/O error)",
@@ -238,7 +243,7 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "BAD_HEADER": Condition("DataError", "a file's columns differ from the schema", "correct the file"),
     "NO_INPUT": Condition("InvalidError", "a source's path or topic can never match any input", "correct it"),
-    "NOT_ADMITTED": Condition("InvalidError", "a cluster refuses this client", "correct the security options"),
+    "NOT_ADMITTED": Condition("InvalidError", "a server refuses this client", "correct the credentials"),
     "NOT_PERMITTED": Condition("InvalidError", "a cluster does not permit an operation", "have it permitted"),
     "KEY_REUSED": Condition("InvalidError", "other rows were pushed with this key before", "give new rows a new key"),
     "KEYS_FULL": Condition(

@@ -12,12 +12,13 @@ from boatlift.errors import InvalidError
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)")
 
 
-def refuse_url(path: str | Path, whose: str) -> None:
+def refuse_url(path: str | Path, whose: str, else_give: str = "") -> None:
     """Refuse a URL, which would otherwise silently become a folder called `s3:`.
 
     Args:
         path: The user's path.
         whose: The path's purpose, for the message, such as `a store`.
+        else_give: What may be given in place of a path.
 
     Raises:
         InvalidError: `[BAD_OPTION]` the path is a URL.
@@ -26,8 +27,23 @@ def refuse_url(path: str | Path, whose: str) -> None:
     if url is not None:
         raise InvalidError(
             "BAD_OPTION",
-            f"{whose} cannot be at {url[1]}://{url[2]}: give a path of a local disk, or of one that all machines mount",
+            f"{whose} cannot be at {url[1]}://{url[2]}: give a path of a disk that all machines see{else_give}",
         )
+
+
+def refuse_place(place: str | Path) -> None:
+    """Refuse a place that can hold no store, without a look at an object store.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+    """
+    if isinstance(place, str) and place.startswith("s3://"):
+        bucket, _, prefix = place.removeprefix("s3://").strip("/").partition("/")
+        if not bucket or not prefix:
+            raise InvalidError("BAD_OPTION", f"a store cannot be at {place}: give s3://BUCKET/PREFIX")
+        return
+    refuse_url(place, "a store", ", or an s3:// URL, as text")
+    refuse_file(Path(place), "a store")
 
 
 def refuse_file(path: Path, whose: str) -> None:

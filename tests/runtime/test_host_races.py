@@ -35,11 +35,11 @@ class HeldStore(LocalStore):
         super().__init__(*arguments)
         self.begun, self.go_on = threading.Event(), threading.Event()
 
-    def delete(self, name: str) -> None:
-        if name.startswith("log/") and not self.begun.is_set():
+    def delete(self, *names: str) -> None:
+        if any(name.startswith("log/") for name in names) and not self.begun.is_set():
             self.begun.set()
             assert self.go_on.wait(PATIENCE)
-        super().delete(name)
+        super().delete(*names)
 
 
 def test_a_run_that_no_durable_checkpoint_names_yet_is_not_collected(

@@ -67,10 +67,10 @@ class KilledError(Exception):
 class Mortal(LocalStore):
     """A store whose process dies when it would delete a run."""
 
-    def delete(self, name: str) -> None:
-        if name.startswith("runs/"):
+    def delete(self, *names: str) -> None:
+        if any(name.startswith("runs/") for name in names):
             raise KilledError
-        super().delete(name)
+        super().delete(*names)
 
 
 def test_nor_does_a_clean_stop_after_a_crash(tmp_path: Path) -> None:
@@ -140,13 +140,13 @@ class LookingStore(LocalStore):
 
     deleted = 0
 
-    def delete(self, name: str) -> None:
-        if name.startswith("runs/"):
+    def delete(self, *names: str) -> None:
+        for name in (each for each in names if each.startswith("runs/")):
             log = Log.open(self, "flow")
             assert log.manifest, "it is deleted before the manifest that makes it garbage"
             assert name not in repr([group.records for group in log.groups()])
             self.deleted += 1
-        super().delete(name)
+        super().delete(*names)
 
 
 def test_runs_are_deleted_after_the_manifest_that_makes_them_garbage(

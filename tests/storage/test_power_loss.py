@@ -54,9 +54,10 @@ class Marking(LocalStore):
         super().create(name, content)
         self._recorder.mark((name, self.read(name)))
 
-    def delete(self, name: str) -> None:
-        self._recorder.mark((name, None))
-        super().delete(name)
+    def delete(self, *names: str) -> None:
+        for name in names:
+            self._recorder.mark((name, None))
+            super().delete(name)
 
 
 def note(session: Session, log: Log, files: Recorder) -> None:

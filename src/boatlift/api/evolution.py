@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,9 +17,9 @@ from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.points import BEGINNING, point_named
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.transition import Transition
-from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.log_reader import LogReader
+from boatlift.storage.opening import Place, open_store
 from boatlift.storage.records.history import LogHistory
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ class EvolutionReport(msgspec.Struct, frozen=True):
 @checked_options("bl.evolution")
 def evolution(
     flow: Dataflow,
-    store: str | Path,
+    store: Place,
     *,
     change: Mapping[str, str] | None = None,
     to: str | None = None,
@@ -122,7 +121,7 @@ def evolution(
         'added'
     """
     divided = planned(flow)  # refuses a wrong program before a JVM starts
-    log = Log.open(LocalStore.open(Path(store), create=False), divided.dataflow)
+    log = Log.open(open_store(store, create=False), divided.dataflow)
     from boatlift.api.registry import ON_SPARK
     from boatlift.api.running import session_of
     from boatlift.spark.engine import SparkEngine
@@ -141,7 +140,7 @@ def evolution(
 @checked_options("bl.rewind")
 def rewind(
     flow: Dataflow,
-    store: str | Path,
+    store: Place,
     *,
     evolve: str,
     to: str | None = None,
@@ -184,7 +183,7 @@ def rewind(
         raise InvalidError("BAD_OPTION", "evolve is empty: give the id of bl.evolution(flow, store, to=…)")
     if to is None and not from_copy:
         raise InvalidError("BAD_OPTION", "say where it goes back to (to), or that the store is a copy (from_copy)")
-    log = LogReader(LocalStore.open(Path(store), create=False), flow.name)
+    log = LogReader(open_store(store, create=False), flow.name)
     log.load()
     options = RunOptions(
         evolve=evolve,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boatlift.api.by_value import pickle_by_value
@@ -12,6 +11,7 @@ from boatlift.dataflow import plan as planned
 from boatlift.operators import operators_with_status
 from boatlift.runtime.inspect.program import ProgramReport, plan_of
 from boatlift.runtime.inspect.status import DataflowStatus, status_at
+from boatlift.storage.opening import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +51,7 @@ def plan(flow: Dataflow, *, spark: SparkSession | None = None) -> ProgramReport:
 
 
 @checked_options("bl.status")
-def status(store: str | Path) -> DataflowStatus:
+def status(store: Place) -> DataflowStatus:
     """Return the progress of each processor, the steps that a failure now would execute again, and the last owner.
 
     Examples:
@@ -67,4 +67,4 @@ def status(store: str | Path) -> DataflowStatus:
         InvalidError: `[STORE_NOT_FOUND]`.
         DataError: The store's log cannot be read.
     """
-    return status_at(Path(store), operators_with_status())
+    return status_at(store, operators_with_status())

@@ -31,7 +31,7 @@ from boatlift.runtime.peers.owner import LOOPBACK
 from boatlift.spark.engine import SparkEngine
 from boatlift.spark.session.jvm import kill_jvm_if_hung, raising_jvm_died
 from boatlift.spark.session.session import check_session, session
-from boatlift.storage.local import LocalStore
+from boatlift.storage.opening import Place, open_store, reopened
 from boatlift.storage.store import Store
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,8 @@ def run(
 
     Args:
         flow: The dataflow.
-        store: A folder that every executor sees, made if absent; or a store.
+        store: A folder that every executor sees, made if absent; the URL of an object store, as
+            `s3://bucket/flows/delays`; or an open store (`bl.store`).
         available_now: Stop when every source has nothing new.
         accept_released: Accept the rows that sinks hold of a step that a replay now computes differently
             (`[DIVERGED]`), and record that; later steps are computed from the replay.
@@ -133,18 +134,13 @@ def run_plan(planned: Plan, store: Store, spark: SparkSession, options: RunOptio
         life = secrets.token_hex(8)
 
         def new_host() -> Host:
-            return signals.stopping(_host(planned, _reopened(store), spark, options, life))
+            return signals.stopping(_host(planned, reopened(store), spark, options, life))
 
         def report(said: str) -> None:
             options.on_progress(Progress("standby", planned.dataflow, -1, said=said))
 
         rehearsals = partial(Rehearsals, planned, store, spark, options.bytes_in_flight)
         run_as_standby(new_host, rehearsals, report, lambda: signals.received)
-
-
-def _reopened(store: Store) -> Store:
-    """Return the same store; one in a folder is opened anew, because it refuses all writes after a failed one."""
-    return LocalStore.open(store.root, create=False) if isinstance(store, LocalStore) else store
 
 
 class Running:
@@ -183,10 +179,10 @@ class Running:
         """Return the status of the dataflow, as `bl.status` does.
 
         Raises:
-            InvalidError: `[BAD_OPTION]` the dataflow runs on a store that is no folder.
+            InvalidError: `[BAD_OPTION]` the dataflow runs on a store of another kind than `bl.run` opens.
         """
-        if not isinstance(self._store, str | Path):
-            raise InvalidError("BAD_OPTION", "status() reads a store in a folder: start with store='FOLDER'")
+        if not isinstance(self._store, Place):
+            raise InvalidError("BAD_OPTION", "status() reads a store by its place: start with store='FOLDER'")
         return status(self._store)
 
     def stop(self) -> None:
@@ -252,10 +248,10 @@ def start(
 
 
 def _opened(store: str | Path | Store, *, create: bool) -> Store:
-    if isinstance(store, str | Path):
-        return LocalStore.open(Path(store), create=create)
+    if isinstance(store, Place):
+        return open_store(store, create=create)
     if not isinstance(store, Store):
-        raise InvalidError("BAD_OPTION", f"store={store!r}: name a folder, as in store='flights_store'")
+        raise InvalidError("BAD_OPTION", f"store={store!r}: give a folder, such as 'flights_store', or an s3:// URL")
     return store
 
 

@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import traceback
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
@@ -31,7 +30,7 @@ from boatlift.console.messages import (
 )
 from boatlift.console.points import keep, reset, rewind
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
-from boatlift.paths import refuse_file, refuse_url
+from boatlift.paths import refuse_place
 from boatlift.spark.session.settings import DEFAULT_MASTER
 
 app = App(
@@ -65,6 +64,7 @@ def run(
     plain: Annotated[bool, Parameter(negative=())] = False,
     evolve: Annotated[str, Parameter(show_default=False)] = "",
     change: Repeated = (),
+    scratch: Annotated[str | None, Parameter(show_default=False)] = None,
     master: Master = DEFAULT_MASTER,
     conf: Repeated = (),
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
@@ -75,7 +75,8 @@ def run(
 
     Args:
         flow: The dataflow, as module:attribute, such as flights:flow.
-        store: The folder of the dataflow's durable state; made if absent.
+        store: The folder of the dataflow's durable state, made if absent; or s3://BUCKET/PREFIX, with the environment's
+            AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION.
         available_now: Stop when no source has new input.
         accept_released: If a replay differs from a step that a sink holds, keep the sink's step, and record that.
         take_over: Take the store over from a process of this host that still runs the dataflow. That process ends with
@@ -102,6 +103,8 @@ def run(
         plain: Allow an address that other hosts see. What standbys exchange is not encrypted.
         evolve: The id of the plan by which the store's program becomes this one, as boatlift plan --store shows it.
         change: How the change of a processor is brought about, as in boatlift plan --store; may be repeated.
+        scratch: With an s3:// store: the folder for files of running tasks, which every task must see; if not given,
+            BOATLIFT_SCRATCH, or a folder in the user's cache.
         master: Spark's master URL.
         conf: A Spark setting, name=value; may be repeated.
         quiet: Show only a takeover, warnings and the last line.
@@ -117,8 +120,11 @@ def run(
     most_bytes = BYTES_IN_FLIGHT if bytes_in_flight is None else bytes_in_flight
     RunOptions(bytes_in_flight=most_bytes, step_timeout=step_timeout, listen=listen, plain=plain)
     standby = standby or for_handover
-    refuse_url(store, "a store")
-    refuse_file(store, "a store")
+    if scratch is not None:
+        if not store.startswith("s3://"):
+            raise InvalidError("BAD_OPTION", f"--scratch is for s3:// stores, and {store} has its own: omit it")
+        os.environ["BOATLIFT_SCRATCH"] = scratch
+    refuse_place(store)
     check_flow(flow)
     if standby:
         refuse_missing_store(store)
@@ -182,7 +188,7 @@ app.command(reset)
 def plan(
     flow: str,
     *,
-    store: Annotated[Path | None, Parameter(name=["--store", "-s"], show_default=False)] = None,
+    store: Annotated[str | None, Parameter(name=["--store", "-s"], show_default=False)] = None,
     change: Repeated = (),
     master: Master = "local[1]",
     as_json: Json = False,

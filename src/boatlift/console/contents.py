@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 
 from rich.filesize import decimal
 
@@ -67,7 +66,7 @@ _PARTS = {
 """A part of the state of a query's stage, by its name in the store, to the words for it."""
 
 
-def show_points(path: Path, *, as_json: bool) -> None:
+def show_points(path: str, *, as_json: bool) -> None:
     """Print the restore points of a store."""
     points = points_of(log_at(path))
     if as_json:
@@ -84,7 +83,7 @@ def show_points(path: Path, *, as_json: bool) -> None:
     show(rows)
 
 
-def show_status(path: Path, *, as_json: bool) -> None:
+def show_status(path: str, *, as_json: bool) -> None:
     """Print the progress of each processor, by the store."""
     status = status_at(path)
     if as_json:
@@ -144,7 +143,7 @@ def show_status(path: Path, *, as_json: bool) -> None:
 
 
 def show_log(
-    path: Path, *, tail: int | None = None, since: str | None = None, processor: str | None = None, as_json: bool
+    path: str, *, tail: int | None = None, since: str | None = None, processor: str | None = None, as_json: bool
 ) -> None:
     """Print the records that the log still has, one a line."""
     if tail is not None and tail < 1:
@@ -172,7 +171,7 @@ def _milliseconds(text: str) -> int:
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def show_checkpoints(path: Path, *, as_json: bool) -> None:
+def show_checkpoints(path: str, *, as_json: bool) -> None:
     """Print the checkpoints that a rollback can choose from."""
     checkpoints = checkpoints_of(log_at(path))
     if as_json:
@@ -185,7 +184,7 @@ def show_checkpoints(path: Path, *, as_json: bool) -> None:
     show(rows)
 
 
-def show_kept(path: Path, *, as_json: bool) -> None:
+def show_kept(path: str, *, as_json: bool) -> None:
     """Print the kept data of a store, and the processors that may need them."""
     kept = kept_in(store_at(path), log_at(path))
     if as_json:
@@ -201,7 +200,7 @@ def show_kept(path: Path, *, as_json: bool) -> None:
     print(f"{size:,} bytes in all; the log has the positions, determinants and digests")
 
 
-def show_bad_rows(path: Path, source: str, *, as_json: bool) -> None:
+def show_bad_rows(path: str, source: str, *, as_json: bool) -> None:
     """Print the bad rows that are set aside, and the streams that other bad rows go to."""
     streams, found = dead_letters_of(path, source), rows_set_aside(path, source)
     if as_json:
@@ -222,7 +221,7 @@ def show_bad_rows(path: Path, source: str, *, as_json: bool) -> None:
         print("no bad row is set aside")
 
 
-def show_verification(path: Path, sinks: Mapping[str, Sink], *, as_json: bool) -> int:
+def show_verification(path: str, sinks: Mapping[str, Sink], *, as_json: bool) -> int:
     """Check a store and sinks, print the outcome, and return the exit status."""
     outcome = verification_of(path, sinks)
     if as_json:
@@ -234,7 +233,7 @@ def show_verification(path: Path, sinks: Mapping[str, Sink], *, as_json: bool) -
     return 0 if outcome.ok else DAMAGED
 
 
-def show_explanation(path: Path, failed: Iterable[str], *, as_json: bool) -> None:
+def show_explanation(path: str, failed: Iterable[str], *, as_json: bool) -> None:
     """Print the cost of a failure, then each processor's kept state, and the cost of its last steps."""
     explanation = explanation_of(log_at(path), frozenset(failed))
     if as_json:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,7 +19,7 @@ from boatlift.spark.jobs.set_aside import fitting
 def show_rows(
     begin: Callable[[], SparkSession],
     flow: Dataflow,
-    store: Path,
+    store: str,
     processor: str,
     time: int,
     *,

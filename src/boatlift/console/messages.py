@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import (
@@ -22,8 +21,8 @@ from cyclopts import (
 
 from boatlift.errors import FLOW_AND_STORE, BoatliftError, InvalidError
 
-NewStore = Annotated[Path, Parameter(name=["--store", "-s"], env_var="BOATLIFT_STORE")]
-StorePath = Annotated[NewStore, Parameter(help="The folder of the dataflow's durable state.")]
+NewStore = Annotated[str, Parameter(name=["--store", "-s"], env_var="BOATLIFT_STORE")]
+StorePath = Annotated[NewStore, Parameter(help="The folder, or the s3:// URL, of the dataflow's durable state.")]
 Master = Annotated[str, Parameter(env_var="BOATLIFT_MASTER")]
 JsonLines = Annotated[bool, Parameter(name="--json", negative=())]
 Json = Annotated[JsonLines, Parameter(help="Print JSON.")]
@@ -104,10 +103,10 @@ def _near(given: str, known: Iterable[str]) -> str:
 
 
 @contextmanager
-def arguments_named(flow: str, store: Path) -> Iterator[None]:
+def arguments_named(flow: str, store: str) -> Iterator[None]:
     """Put the command's own arguments into the commands that an error advises."""
     try:
         yield
     except BoatliftError as error:
-        error.remedy = error.remedy.replace(FLOW_AND_STORE, shlex.join((flow, "--store", str(store))))
+        error.remedy = error.remedy.replace(FLOW_AND_STORE, shlex.join((flow, "--store", store)))
         raise

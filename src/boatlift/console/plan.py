@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from inspect import signature
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.filesize import decimal
@@ -71,7 +70,7 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
 def show_evolution(
     flow: Dataflow,
     where: str,
-    store: Path,
+    store: str,
     modes: Mapping[str, str],
     begin: Callable[[], SparkSession],
     *,
@@ -133,7 +132,7 @@ def show_evolution(
     show(f"\nboatlift run {where} --store {store}{options} --evolve {report.id}")
 
 
-def show_way_back(store: Path, to: str, *, as_json: bool) -> None:
+def show_way_back(store: str, to: str, *, as_json: bool) -> None:
     """Print what a way back would undo, as far as the log tells without the program."""
     report = way_back_to(store, to)
     if as_json:

@@ -59,10 +59,14 @@ class Disk:
     def list(self, prefix: str) -> Iterator[str]:
         return iter(sorted(name for name in self.objects if name.startswith(prefix)))
 
-    def delete(self, name: str) -> None:
-        self.die()
-        self.objects.pop(name, None)
-        self.die()
+    def sizes(self, prefix: str) -> dict[str, int]:
+        return {name: len(self.objects[name]) for name in self.list(prefix)}
+
+    def delete(self, *names: str) -> None:
+        for name in names:
+            self.die()
+            self.objects.pop(name, None)
+            self.die()
 
     def local_path(self, _name: str) -> Path | None:
         return None

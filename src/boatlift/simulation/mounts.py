@@ -101,10 +101,14 @@ class Mount:
         self._look()
         return self._disk.list(prefix)
 
-    def delete(self, name: str) -> None:
+    def sizes(self, prefix: str) -> dict[str, int]:
+        self._look()
+        return self._disk.sizes(prefix)
+
+    def delete(self, *names: str) -> None:
         if self._failed:
-            raise UnavailableError("STORE_FAILED", f"{name} cannot be deleted: run again")
-        self._disk.delete(name)
+            raise UnavailableError("STORE_FAILED", f"{' '.join(names)} cannot be deleted: run again")
+        self._disk.delete(*names)
 
     def local_path(self, name: str) -> Path | None:
         return self._disk.local_path(name)

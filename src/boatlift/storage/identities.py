@@ -128,6 +128,4 @@ def last_mark(store: Store) -> int:
 
 def drop_older_marks(store: Store, number: int) -> None:
     """Delete the marks before one, which the newer mark implies."""
-    for name in list(store.list(STOPS)):
-        if name < mark_of(number):
-            store.delete(name)
+    store.delete(*[name for name in store.list(STOPS) if name < mark_of(number)])

@@ -107,8 +107,7 @@ class NamedObjects:
 
     def keep(self, names: AbstractSet[str]) -> None:
         """Delete all other objects."""
-        for name in sorted(self._present - names):
-            self._store.delete(name)
+        self._store.delete(*sorted(self._present - names))
         self._present &= names
 
 

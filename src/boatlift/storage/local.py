@@ -17,15 +17,13 @@ from pathlib import Path
 from boatlift.errors import RESTORE, BoatliftError, DataError, FencedError, InvalidError, UnavailableError
 from boatlift.paths import refuse_file, refuse_url
 from boatlift.storage.filesystem import DurableFolders, FileSystem
+from boatlift.storage.store import PART, SCRATCH, TEMPORARY, parts_of
 
-TEMPORARY = "tmp"
-SCRATCH = "scratch"
 COPY_BYTES = 8 << 20
 
 _OWNER = re.compile(r"[0-9]+\Z")
 _TEMPORARY = re.compile(r"[0-9a-f]{32}\Z")
 _LINK_ATTEMPTS = 5
-_PART = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,200}\Z")
 
 
 class LocalStore:
@@ -59,7 +57,7 @@ class LocalStore:
                 `create` the folder is absent or empty.
             UnavailableError: `[STORE_FAILED]` the folder could not be made.
         """
-        refuse_url(root, "a store")
+        refuse_url(root, "a store", ", or an s3:// URL, as text")
         store = cls(root, filesystem)
         if create:
             refuse_file(root, "a store")
@@ -101,11 +99,14 @@ class LocalStore:
         with self._reading(f"the folder {folder or '.'}"):
             return iter(sorted(name for name in self._walk(folder) if name.startswith(prefix)))
 
-    def delete(self, name: str) -> None:
-        """Remove an object; see `Store.delete`. A power loss may restore it."""
-        path = self._path(name)
-        with self._durably(f"deleting {name}"), suppress(FileNotFoundError):
-            self._files.unlink(path)
+    def sizes(self, prefix: str) -> dict[str, int]:
+        return {name: size for name in self.list(prefix) if (size := self.size(name)) is not None}
+
+    def delete(self, *names: str) -> None:
+        """Remove objects; see `Store.delete`. A power loss may restore them."""
+        for path in [self._path(name) for name in names]:
+            with self._durably(f"deleting {path.relative_to(self.root)}"), suppress(FileNotFoundError):
+                self._files.unlink(path)
 
     def local_path(self, name: str) -> Path | None:
         return self._path(name)
@@ -210,27 +211,18 @@ class LocalStore:
                 raise
 
     def _path(self, name: str) -> Path:
-        parts = name.split("/")
-        for part in parts:
-            if not _PART.match(part):
-                raise InvalidError(
-                    "BAD_NAME",
-                    f"{part!r} cannot be part of an object's name: use letters, digits, -, _ and . (not alone)",
-                )
-        if parts[0] in {TEMPORARY, SCRATCH}:
-            raise InvalidError("BAD_NAME", f"{name!r} names no object: {parts[0]}/ is the store's own folder")
-        return self.root.joinpath(*parts)
+        return self.root.joinpath(*parts_of(name))
 
     def _walk(self, folder: str) -> Iterator[str]:
         parts = folder.split("/") if folder else []
         # A prefix that no object can have matches nothing, and must not lead out of the store.
-        if not all(_PART.match(part) for part in parts) or parts[:1] in ([TEMPORARY], [SCRATCH]):
+        if not all(PART.match(part) for part in parts) or parts[:1] in ([TEMPORARY], [SCRATCH]):
             return
         for name, is_folder in self._files.list_folder(self.root / folder):
             full = f"{folder}/{name}" if folder else name
             if is_folder:
                 yield from self._walk(full)
-            elif _PART.match(name) and full not in {TEMPORARY, SCRATCH}:
+            elif PART.match(name) and full not in {TEMPORARY, SCRATCH}:
                 yield full
 
     @contextmanager

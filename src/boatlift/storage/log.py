@@ -243,8 +243,7 @@ class Log(LogReader):
             garbage += [number for number in leftovers if number not in claims]
         if garbage:
             self._identities.create(TRUNCATED)
-        for name in (*map(name_of, garbage), *dissolved):
-            self._store.delete(name)
+        self._store.delete(*map(name_of, garbage), *dissolved)
 
     def newer_owner(self) -> FencedError | None:
         """Return the error of an owner that has lost the log to another process; None if it still owns the log.

@@ -12,14 +12,43 @@ Laws, checked for every store by `tests/storage/conformance.py`:
 3. `list` yields every object that was created and not deleted, in order of name.
 4. `delete` of a missing name does nothing: a crash may repeat it.
 5. A failure to make an object durable raises `UnavailableError [STORE_FAILED]`. From then on the store refuses every
-   write: after a failed fsync the content of the disk is unknown.
+   write: after a failed fsync the content of the disk is unknown, and an object without an answer may still come.
+6. A lost answer is no failure: `create` of a name returns if the object is there by this very call, however often the
+   request was sent.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol, runtime_checkable
+
+from boatlift.errors import InvalidError
+
+TEMPORARY, SCRATCH = "tmp", "scratch"
+"""The store's own folders, which hold no objects."""
+
+PART = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,200}\Z")
+"""A part of a name."""
+
+
+def parts_of(name: str) -> list[str]:
+    """Return the parts of an object's name.
+
+    Raises:
+        InvalidError: `[BAD_NAME]` no object can have the name.
+    """
+    parts = name.split("/")
+    for part in parts:
+        if not PART.match(part):
+            raise InvalidError(
+                "BAD_NAME",
+                f"{part!r} cannot be part of an object's name: use letters, digits, -, _ and . (not alone)",
+            )
+    if parts[0] in {TEMPORARY, SCRATCH}:
+        raise InvalidError("BAD_NAME", f"{name!r} names no object: {parts[0]}/ is the store's own folder")
+    return parts
 
 
 @runtime_checkable
@@ -51,11 +80,17 @@ class Store(Protocol):
     def list(self, prefix: str) -> Iterator[str]:
         """Return all names of objects that begin with a prefix, in order."""
 
-    def delete(self, name: str) -> None:
-        """Remove an object; a missing one is no error."""
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Return what `list` does, in its order, each name with the object's size in bytes."""
+
+    def delete(self, *names: str) -> None:
+        """Remove objects; a missing one is no error. A crash may leave some of them."""
 
     def local_path(self, name: str) -> Path | None:
-        """Return an object's local file for memory-mapping, or None if this store has none."""
+        """Return an object's local file for memory-mapping, or None if this store has none.
+
+        A store that is elsewhere fetches the object.
+        """
 
     def scratch(self, owner: int) -> Path:
         """Return the folder of an owner's token for files that need not be durable, made if absent.

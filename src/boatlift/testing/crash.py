@@ -115,8 +115,12 @@ class CrashingStore:
     def list(self, prefix: str) -> Iterator[str]:
         return iter(self._around("list", prefix, lambda name: [*self._store.list(name)]))
 
-    def delete(self, name: str) -> None:
-        self._around("delete", name, self._store.delete)
+    def sizes(self, prefix: str) -> dict[str, int]:
+        return self._around("sizes", prefix, self._store.sizes)
+
+    def delete(self, *names: str) -> None:
+        for name in names:
+            self._around("delete", name, self._store.delete)
 
     def local_path(self, name: str) -> Path | None:
         """As `Store.local_path`; the call has no effect, so it is no crash point."""
@@ -231,11 +235,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from boatlift.runtime.host.context import RunOptions
     from boatlift.runtime.host.progress import Progress
     from boatlift.spark.session.settings import DEFAULT_MASTER
-    from boatlift.storage.local import LocalStore
+    from boatlift.storage.opening import open_store
 
     parser = argparse.ArgumentParser(prog="python -m boatlift.testing.crash", description=main.__doc__)
     parser.add_argument("flow", help="module:attribute")
-    parser.add_argument("--store", required=True, type=Path)
+    parser.add_argument("--store", required=True)
     parser.add_argument("--available-now", action="store_true")
     parser.add_argument("--master", default=DEFAULT_MASTER)
     parser.add_argument("--at", type=CrashPoint.parse, help="the crash point, such as 'store.create(log):before:3'")
@@ -251,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     flow = load_flow(chosen.flow, session)
     pickle_by_value(flow)
     planned = with_crashing_sinks(plan(flow), tracer)
-    store = CrashingStore(LocalStore.open(chosen.store, create=True), tracer)
+    store = CrashingStore(open_store(chosen.store, create=True), tracer)
 
     def watch(progress: Progress) -> None:
         if progress.what in ("step", "adopt", "restore"):

@@ -63,8 +63,9 @@ class MortalStore(LocalStore):
     def create(self, name: str, content: bytes | Path) -> None:
         self.fate.call(lambda: super(MortalStore, self).create(name, content))
 
-    def delete(self, name: str) -> None:
-        self.fate.call(lambda: super(MortalStore, self).delete(name))
+    def delete(self, *names: str) -> None:
+        for name in names:
+            self.fate.call(lambda name=name: super(MortalStore, self).delete(name))
 
 
 class MortalEngine(FlowEngine):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,13 +14,13 @@ from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableE
 from boatlift.runtime.host.overrides import last_done, refuse_set_aside, refuse_skip, source_named
 from boatlift.runtime.host.ownership import refuse_running_owner
 from boatlift.runtime.machine.progress import MachineProgress
-from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from boatlift.storage.opening import Place, open_store
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Admitted, Record, units_in
 
 
-def check_owner(path: Path) -> None:
+def check_owner(path: Place) -> None:
     """Raise if the owner of a store runs on this host; there may be no store yet.
 
     Raises:
@@ -30,7 +29,7 @@ def check_owner(path: Path) -> None:
         UnavailableError: `[STORE_FAILED]` the folder cannot be read.
     """
     try:
-        log = Log.open(LocalStore.open(path, create=False), None)
+        log = Log.open(open_store(path, create=False), None)
     except InvalidError as error:
         if error.condition != "STORE_NOT_FOUND":
             raise
@@ -38,18 +37,18 @@ def check_owner(path: Path) -> None:
         refuse_running_owner(log)
 
 
-def refuse_missing_store(path: Path) -> None:
+def refuse_missing_store(path: Place) -> None:
     """Raise if there is no store that a standby could follow.
 
     Raises:
         InvalidError: `[STORE_NOT_FOUND]`.
     """
-    LocalStore.open(path, create=False)
+    open_store(path, create=False)
 
 
 def check_store(
     planned: Plan,
-    path: Path,
+    path: Place,
     skip: Collection[tuple[str, int | str]],
     set_aside: Collection[str] = (),
     pause: Collection[str] = (),
@@ -66,7 +65,7 @@ def check_store(
     for name in pause:
         source_named(planned, name)
     try:
-        log = Log.open(LocalStore.open(path, create=False), planned.dataflow)
+        log = Log.open(open_store(path, create=False), planned.dataflow)
         history = log.history
     except InvalidError as error:
         if error.condition != "STORE_NOT_FOUND":

@@ -52,9 +52,9 @@ class StoredRuns:
             adopted: Runs that were adopted.
         """
         self._adopted = adopted
-        for name in self._store.list("runs/"):
+        for name, size in self._store.sizes("runs/").items():
             if Path(name).name < f"{token + 1:012d}":
-                self._durable[name] = self._store.size(name) or 0
+                self._durable[name] = size
 
     def keep(self, processor: str, runs: Sequence[RunRef]) -> None:
         """Make a processor's runs durable; the state of another processor may name them too, at the same moment."""
@@ -98,8 +98,7 @@ class StoredRuns:
         return self.garbage(named)
 
     def delete(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._store.delete(name)
+        self._store.delete(*names)
 
 
 class LogCalls:

@@ -8,7 +8,6 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 from boatlift.dataflow.policies import seconds_in
 from boatlift.errors import DataError, InvalidError, UnavailableError
@@ -20,10 +19,11 @@ from boatlift.runtime.machine import events
 from boatlift.runtime.machine.instructions import KeepPoint
 from boatlift.runtime.peers.channel import Answered, Hello, PeerConnection, PointAsked, StrangerError, connect
 from boatlift.storage.identities import secret_of
-from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from boatlift.storage.opening import Place, open_store
 from boatlift.storage.records.history import LogHistory, runs_of_point, steps_of_point
 from boatlift.storage.records.records import KeptPoint, PointsDropped, RestorePoint, Stopped
+from boatlift.storage.store import Store
 
 KEPT_SECONDS = 300.0
 """So long a command waits for a point: until the steps under way have ended."""
@@ -151,7 +151,7 @@ def _milliseconds(text: str) -> int | None:
     return round((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def change_points(path: Path, name: str, *, drop: bool = False) -> Iterator[str]:
+def change_points(path: Place, name: str, *, drop: bool = False) -> Iterator[str]:
     """Keep a restore point of a store, or drop one; yield in words what happens, as it does.
 
     Raises:
@@ -159,7 +159,7 @@ def change_points(path: Path, name: str, *, drop: bool = False) -> Iterator[str]
         DataError: `[NEEDS_CLEAN_STOP]` no run owns the store, and the last one did not stop cleanly.
         UnavailableError: `[OWNER_UNREACHABLE]` the owner does not answer, or not in time.
     """
-    store = LocalStore.open(path, create=False)
+    store = open_store(path, create=False)
     log = Log.open(store, None, clock=lambda: time.time_ns() // 1_000_000)
     if not _NAME.fullmatch(name) or name == BEGINNING:
         raise InvalidError(
@@ -185,7 +185,7 @@ def change_points(path: Path, name: str, *, drop: bool = False) -> Iterator[str]
     yield done
 
 
-def _owner_does(log: Log, store: LocalStore, asked: PointAsked) -> bool:
+def _owner_does(log: Log, store: Store, asked: PointAsked) -> bool:
     """Let the owner keep or drop a point; return False if the run ends before that."""
     token = log.owner
     owner, secret = log.claim_of(log.owner), secret_of(store)

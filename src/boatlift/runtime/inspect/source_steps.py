@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,6 +12,7 @@ from boatlift.errors import DataError, InvalidError
 from boatlift.runtime.inspect.contents import store_at
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.log import Log
+from boatlift.storage.opening import Place
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import units_in
 
@@ -26,18 +25,24 @@ class SourceStep(msgspec.Struct, frozen=True):
     position: Any
 
 
-def is_of_a_query(planned: Plan, path: Path, processor: str) -> bool:
+def is_of_a_query(planned: Plan, path: Place, processor: str) -> bool:
     """Return whether a processor is a unit of a store but not of the plan, because a view's query is cut into units.
 
     Raises:
         DataError: the log cannot be read.
     """
-    if processor in planned.units or not os.path.lexists(path):
+    if processor in planned.units:
         return False
-    return processor in units_in(Log.open(store_at(path), planned.dataflow).history.program)
+    try:
+        log = Log.open(store_at(path), planned.dataflow)
+    except InvalidError as error:
+        if error.condition != "STORE_NOT_FOUND":
+            raise
+        return False
+    return processor in units_in(log.history.program)
 
 
-def source_steps(planned: Plan, path: Path, processor: str, time: int) -> Iterator[SourceStep]:
+def source_steps(planned: Plan, path: Place, processor: str, time: int) -> Iterator[SourceStep]:
     """Return the steps of sources that a step of a unit takes its rows from, each once and proved unchanged.
 
     A source that keeps its rows in the store is attached to it, so that `Source.load` can read them.

@@ -7,13 +7,12 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 from boatlift.errors import InvalidError, UnavailableError
 from boatlift.runtime.peers.channel import Answered, HandoverAsked, Hello, PeerConnection, StrangerError, connect
 from boatlift.storage.identities import secret_of
-from boatlift.storage.local import LocalStore
 from boatlift.storage.log_reader import LogReader
+from boatlift.storage.opening import Place, open_store
 from boatlift.storage.records.records import Claim
 
 ANSWER_SECONDS = 5.0
@@ -21,7 +20,7 @@ CLAIM_SECONDS = 30.0
 """After a clean stop of the owner a standby claims the dataflow within so many seconds."""
 
 
-def hand_over(path: Path, to: str = "") -> Iterator[str]:
+def hand_over(path: Place, to: str = "") -> Iterator[str]:
     """Hand a dataflow over; yield in words what happens, as it does.
 
     Args:
@@ -32,7 +31,7 @@ def hand_over(path: Path, to: str = "") -> Iterator[str]:
         UnavailableError: `[OWNER_UNREACHABLE]` no owner answers; `[STANDBY_SILENT]` the owner has stopped, and the
             standby has not claimed the dataflow.
     """
-    store = LocalStore.open(path, create=False)
+    store = open_store(path, create=False)
     log = LogReader(store, "")
     log.load()
     owner = log.claim_of(log.owner)

@@ -1,0 +1,398 @@
+"""A store in a bucket of an object store, with the protocol of S3 (`docs/formats/store.md`).
+
+**A name is given once.** `create` is one PUT on the condition that there is no such object, and carries a token of the
+call. Its answer is won, lost or unknown. An error, a timeout and *exists already* are all unknown, because a proxy may
+have sent the request twice. So the token is read back: the call's own token is *won*, another one is *lost*. If there
+is no object, the same bytes go again with the same token: a first PUT that lands late loses its name, or is the winner.
+
+**Files.** Tasks map runs into memory, so an object that they need is a file of a cache in scratch. Scratch is a folder
+of this machine, or of one that all machines mount. Objects never change, so neither does the cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from boatlift.errors import (
+    RESTORE,
+    BoatliftError,
+    DataError,
+    FencedError,
+    InternalError,
+    InvalidError,
+    UnavailableError,
+)
+from boatlift.storage.local import LocalStore
+from boatlift.storage.store import SCRATCH, TEMPORARY, parts_of
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
+
+PATIENCE = 60.0
+"""The seconds for which a request without a clear answer is sent again."""
+
+TOKEN = "boatlift-writer"  # noqa: S105 - the name of an attribute
+"""The attribute of an object with the token of the call that created it."""
+
+CACHE = "cache"
+
+_T = TypeVar("_T")
+_FIRST_REST, _LONGEST_REST = 0.05, 2.0
+_SMALL_BYTES = 8 << 20
+_TIMEOUTS = {"small": "10s", "large": "300s"}
+"""For one request, until its body is there: by the bytes of an object, or of a part of it."""
+
+_CONNECTIONS = 16
+_DELETED_AT_ONCE = 1000
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_REFUSED = re.compile(r"status code: 40[13]\b|<Code>AuthorizationHeaderMalformed|configured region")
+_LOUD = 1.0
+"""The rest from which on a request that is sent again is told."""
+
+
+class ObjectStore:
+    """A `Store` below a prefix of a bucket. Thread-safe; of no use in a forked process.
+
+    Args:
+        url: `s3://BUCKET/PREFIX`.
+        scratch: A local folder below which each store has its own.
+        endpoint: The address of a server other than that of AWS; if not given, `AWS_ENDPOINT_URL`.
+        patience: The seconds for which a request without a clear answer is sent again.
+    """
+
+    def __init__(self, url: str, scratch: Path, endpoint: str | None = None, patience: float = PATIENCE) -> None:
+        self.url = url.rstrip("/")
+        self._endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
+        self._patience = patience
+        self._failure: str | None = None
+        self._process = os.getpid()
+        self._clients = {size: self._client(timeout) for size, timeout in _TIMEOUTS.items()}
+        place = hashlib.sha256(f"{self._endpoint} {self.url}".encode()).hexdigest()[:16]
+        self._local = LocalStore(scratch / place)
+        self._pool = ThreadPoolExecutor(_CONNECTIONS, "boatlift-objects")
+
+    @classmethod
+    def open(
+        cls, url: str, scratch: Path, *, create: bool, endpoint: str | None = None, patience: float = PATIENCE
+    ) -> ObjectStore:
+        """Open the store below a prefix.
+
+        Args:
+            create: Whether the store will be written, and may be new. The bucket must be there.
+
+        Raises:
+            InvalidError: `[STORE_NOT_FOUND]` there is no such bucket, or without `create` no object; `[NOT_ADMITTED]`;
+                `[STORE_UNSUITABLE]` the server ignores the condition of a request, or loses attributes.
+            UnavailableError: `[STORE_FAILED]` there is no answer.
+        """
+        store = cls(url, scratch, endpoint, patience)
+        first = next(store.list(""), None)
+        if create:
+            LocalStore.open(store._local.root, create=True)
+            store._probe()
+        elif first is None:
+            raise InvalidError("STORE_NOT_FOUND", f"there is no store in {store.url}: give the URL that run was given")
+        return store
+
+    def reopened(self) -> ObjectStore:
+        """Return the same store without the failure of this one."""
+        return type(self)(self.url, self._local.root.parent, self._endpoint, self._patience)
+
+    def create(self, name: str, content: bytes | Path) -> None:
+        parts_of(name)
+        self._create(name, content)
+        if isinstance(content, Path):
+            self._keep(content, self._cached(name))
+
+    def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        parts_of(name)
+        import obstore
+
+        if length == 0:
+            if self.size(name) is None:
+                raise self._missing(name)
+            return b""
+        client = self._clients["large" if length is None or length > _SMALL_BYTES else "small"]
+
+        def get() -> bytes:
+            if length is not None:
+                return bytes(obstore.get_range(client, name, start=start, length=length))
+            options: Any = {"range": {"offset": start}} if start else None
+            return bytes(obstore.get(client, name, options=options).bytes())
+
+        try:
+            return self._patiently(f"reading {name}", get, ends=lambda text: " 416 " in text)
+        except FileNotFoundError:
+            raise self._missing(name) from None
+        except _EndedError:
+            return b""
+
+    def size(self, name: str) -> int | None:
+        import obstore
+
+        parts_of(name)
+        try:
+            found = self._patiently(f"asking for {name}", lambda: obstore.head(self._clients["small"], name))
+        except FileNotFoundError:
+            return None
+        return int(found["size"])
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        import obstore
+
+        folder = prefix.rpartition("/")[0]
+
+        def listed() -> dict[str, int]:
+            pages = obstore.list(self._clients["small"], prefix=folder or None, chunk_size=1000)
+            return {each["path"]: int(each["size"]) for page in pages for each in page}
+
+        if ".." in folder.split("/"):  # a prefix that no object can have
+            return {}
+        found = self._patiently(f"listing {prefix or 'the store'}", listed)
+        own = (f"{TEMPORARY}/", f"{SCRATCH}/")
+        return {name: found[name] for name in sorted(found) if name.startswith(prefix) and not name.startswith(own)}
+
+    def list(self, prefix: str) -> Iterator[str]:
+        return iter(self.sizes(prefix))
+
+    def delete(self, *names: str) -> None:
+        for name in names:
+            parts_of(name)
+        self._delete(names)
+        for name in names:
+            self._cached(name).unlink(missing_ok=True)
+
+    def _delete(self, names: Sequence[str]) -> None:
+        import obstore
+
+        for at in range(0, len(names), _DELETED_AT_ONCE):
+            some = names[at : at + _DELETED_AT_ONCE]
+            with suppress(FileNotFoundError):
+                self._patiently(f"deleting {some[0]}", partial(obstore.delete, self._clients["small"], some))
+
+    def local_path(self, name: str) -> Path | None:
+        """Return the file of an object in the cache; it is fetched if it is not there.
+
+        Raises:
+            DataError: `[MISSING_OBJECT]`.
+            UnavailableError: `[STORE_FAILED]` it cannot be fetched, or the disk has no room for it.
+        """
+        file = self._cached(name)
+        if not file.exists():
+            self._fetch(name, file)
+        return file
+
+    def scratch(self, owner: int) -> Path:
+        self._local.root.mkdir(parents=True, exist_ok=True)
+        return self._local.scratch(owner)
+
+    def scratches(self) -> dict[int, Path]:
+        return self._local.scratches()
+
+    def bytes_in_scratch(self) -> int:
+        """Return the bytes of all files in scratch, as far as this machine sees it."""
+        return self._local.bytes_in_scratch()
+
+    def discard_scratch(self, before: int) -> None:
+        """Remove the scratch folders of earlier owners, and what the cache has of objects that are gone."""
+        self._local.discard_scratch(before)
+        root = self._local.root / CACHE
+        there = self.sizes("")
+        for folder, _, files in os.walk(root):
+            for file in files:
+                if (path := Path(folder) / file).relative_to(root).as_posix() not in there:
+                    path.unlink(missing_ok=True)
+
+    def _client(self, timeout: str) -> S3Store:
+        try:
+            from obstore.store import S3Store
+        except ImportError as error:
+            missing = "obstore is not installed: pip install 'boatlift[cloud]'"
+            raise InvalidError("MISSING_EXTRA", missing) from error
+        bucket, _, prefix = self.url.removeprefix("s3://").partition("/")
+        own: Any = {"endpoint": self._endpoint} if self._endpoint else {}
+        return S3Store(
+            bucket,
+            prefix=prefix or None,
+            client_options={
+                "timeout": timeout,
+                "connect_timeout": "5s",
+                "allow_http": self._endpoint.startswith("http://"),
+            },
+            retry_config={"max_retries": 0},  # a request that is sent again by itself hides which one has won
+            **own,
+        )
+
+    def _probe(self) -> None:
+        """Refuse a server on which two creates of one name could succeed, or which forgets tokens."""
+        name = f"{TEMPORARY}/{secrets.token_hex(16)}"
+        self._create(name, b"first")
+        try:
+            self._create(name, b"second")
+        except FencedError:
+            unsuitable = ""
+        else:
+            unsuitable = "overwrites an object in spite of If-None-Match: *, so two runs could write at once"
+        if not unsuitable and self._writer_of(name) is None:
+            unsuitable = "keeps no attributes of objects, so a lost answer could not be told from a lost race"
+        self._delete([name])
+        if unsuitable:
+            raise InvalidError(
+                "STORE_UNSUITABLE", f"the server of {self.url} {unsuitable}: use another server, or a path"
+            )
+
+    def _create(self, name: str, content: bytes | Path) -> None:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, BaseError
+
+        if self._failure is not None:
+            raise UnavailableError(
+                "STORE_FAILED", f"the store in {self.url} takes no more writes, since {self._failure}: run again"
+            )
+        size = content.stat().st_size if isinstance(content, Path) else len(content)
+        client = self._clients["large" if size > _SMALL_BYTES else "small"]
+        token = secrets.token_hex(16)
+        for last in self._tries():
+            error: BaseException | None = None
+            try:
+                self._check_process()
+                obstore.put(client, name, content, mode="create", attributes={TOKEN: token})
+            except AlreadyExistsError:
+                pass  # by this call, perhaps: what sent it again was told of the first one
+            except (BaseError, FileNotFoundError) as failed:
+                error = failed
+                self._refuse_for_good(f"creating {name}", failed)
+            else:
+                return
+            try:
+                writer = self._writer_of(name)
+            except FileNotFoundError:
+                pass  # it is not there: the same again
+            except (BaseError, OSError) as failed:
+                error = failed
+            else:
+                if writer == token:
+                    return
+                raise FencedError(
+                    "OBJECT_EXISTS", f"{name} in {self.url} was created by another process: stop this one"
+                ) from None
+            if last:
+                self._failure = f"creating {name} had no clear answer: {_words_of(error)}"
+                raise UnavailableError("STORE_FAILED", f"{self.url}: {self._failure}: run again") from error
+
+    def _writer_of(self, name: str) -> str | None:
+        import obstore
+
+        found = obstore.get(self._clients["small"], name, options={"head": True})
+        writer = found.attributes.get(TOKEN)
+        return None if writer is None else str(writer)
+
+    def _fetch(self, name: str, file: Path) -> None:
+        size = self.size(name)
+        if size is None:
+            raise self._missing(name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        folder = self._local.root / TEMPORARY
+        folder.mkdir(exist_ok=True)
+        temporary = folder / secrets.token_hex(16)
+        try:
+            with temporary.open("wb") as out:
+                starts = range(0, size, _SMALL_BYTES)
+                for part in self._pool.map(lambda start: self.read(name, start, _SMALL_BYTES), starts):
+                    out.write(part)
+            if temporary.stat().st_size != size:
+                raise DataError("CORRUPT", f"{name} in {self.url} does not have its {size} bytes: {RESTORE}")
+            temporary.replace(file)
+        except OSError as error:
+            message = f"fetching {name} to {self._local.root} failed: {error}: free space, or give another --scratch"
+            raise UnavailableError("STORE_FAILED", message) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _keep(self, file: Path, cached: Path) -> None:
+        """Let the file of a new object be the cache's, too; a file of another disk is fetched if it is needed."""
+        with suppress(OSError):
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            cached.hardlink_to(file)
+
+    def _cached(self, name: str) -> Path:
+        return self._local.root.joinpath(CACHE, *parts_of(name))
+
+    def _patiently(self, act: str, ask: Callable[[], _T], ends: Callable[[str], bool] = lambda _: False) -> _T:
+        """Ask until there is an answer, or patience ends.
+
+        Args:
+            ends: Tells from the text of an error that the object ends before what was asked for.
+
+        Raises:
+            FileNotFoundError: There is no such object.
+            _EndedError: As `ends` says.
+        """
+        from obstore.exceptions import BaseError
+
+        for last in self._tries():
+            self._check_process()
+            try:
+                return ask()
+            except FileNotFoundError as error:
+                self._refuse_for_good(act, error)
+                raise
+            except BaseError as error:
+                if ends(str(error)):
+                    raise _EndedError from None
+                self._refuse_for_good(act, error)
+                if last:
+                    message = f"{act} in {self.url} failed: {_words_of(error)}: run again once it answers"
+                    raise UnavailableError("STORE_FAILED", message) from error
+        raise AssertionError
+
+    def _tries(self) -> Iterator[bool]:
+        """Yield until patience ends, with growing rests; True for the last time."""
+        rest, deadline = _FIRST_REST, time.monotonic() + self._patience
+        while (now := time.monotonic()) < deadline:
+            yield False
+            time.sleep(min(rest, max(0.0, deadline - now)))
+            rest = min(2 * rest, _LONGEST_REST)
+        yield True
+
+    def _refuse_for_good(self, act: str, error: BaseException) -> None:
+        """Raise if an error is one that the same request would get again."""
+        text = str(error)
+        if "NoSuchBucket" in text:
+            bucket = self.url.removeprefix("s3://").partition("/")[0]
+            missing = f"there is no bucket {bucket}: make it, or give another URL"
+            raise InvalidError("STORE_NOT_FOUND", missing) from error
+        if _REFUSED.search(text):
+            raise InvalidError(
+                "NOT_ADMITTED",
+                f"{act} in {self.url} was refused ({_words_of(error)}): give AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY "
+                "and AWS_REGION of a user with the rights to read, write, list and delete below this URL",
+            ) from error
+
+    def _missing(self, name: str) -> BoatliftError:
+        return DataError("MISSING_OBJECT", f"{name} is not in {self.url}: {RESTORE}")
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise InternalError("INTERNAL", "a client of an object store is of no use in a forked process")
+
+
+class _EndedError(Exception):
+    """An object ends before the range that was asked for."""
+
+
+def _words_of(error: BaseException | None) -> str:
+    """Return what an error says, in few words: its code, or the beginning of its text."""
+    text = str(error or "exists already, and is not there")
+    code = _CODE.search(text)
+    return code[1] if code else " ".join(text.partition("Debug source")[0].rpartition(" - ")[2].split())[:300]

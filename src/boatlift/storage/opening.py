@@ -1,0 +1,61 @@
+"""Opening a store by its place: a folder, or the URL of an object store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from boatlift.paths import refuse_place
+from boatlift.storage.local import LocalStore
+from boatlift.storage.object_store import PATIENCE, ObjectStore
+from boatlift.storage.store import Store
+
+Place = str | Path | LocalStore | ObjectStore
+"""A folder, a URL such as `s3://bucket/flows/delays`, or a store that is open."""
+
+
+def open_store(
+    place: Place,
+    *,
+    create: bool,
+    scratch: str | Path | None = None,
+    endpoint: str | None = None,
+    patience: float = PATIENCE,
+) -> LocalStore | ObjectStore:
+    """Open the store at a place.
+
+    Args:
+        create: Make it, if there is none.
+        scratch: For an object store: the folder for files of running tasks, which every task sees; by default one of
+            this machine, below `BOATLIFT_SCRATCH`, or the user's folder of caches.
+        endpoint: As for `ObjectStore`.
+        patience: As for `ObjectStore`.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` the place is none; `[STORE_NOT_FOUND]`; as `LocalStore.open` and
+            `ObjectStore.open`.
+        UnavailableError: `[STORE_FAILED]`.
+    """
+    if not isinstance(place, str | Path):
+        return place
+    if isinstance(place, str) and place.startswith("s3://"):
+        refuse_place(place)
+        folder = Path(scratch or _scratch_of_this_machine()).absolute()
+        return ObjectStore.open(place, folder, create=create, endpoint=endpoint, patience=patience)
+    return LocalStore.open(Path(place), create=create)
+
+
+def reopened(store: Store) -> Store:
+    """Return the same store, without a failure after which it refuses all writes; others are returned as they are."""
+    match store:
+        case LocalStore():
+            return LocalStore.open(store.root, create=False)
+        case ObjectStore():
+            return store.reopened()
+    return store
+
+
+def _scratch_of_this_machine() -> Path:
+    given = os.environ.get("BOATLIFT_SCRATCH")
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(given) if given else Path(caches) / "boatlift"
