@@ -21,6 +21,7 @@ from benchmarks.harness.table import markdown
 
 NAMES = (
     "keyed_aggregation",
+    "object_store",
     "step_latency",
     "state_growth",
     "overhead",

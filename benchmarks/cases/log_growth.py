@@ -147,9 +147,9 @@ class _Counted(LocalStore):
         self.written += len(content)
         self.kept += len(content)
 
-    def delete(self, name: str) -> None:
-        self.kept -= self.size(name) or 0
-        super().delete(name)
+    def delete(self, *names: str) -> None:
+        self.kept -= sum(self.size(name) or 0 for name in names)
+        super().delete(*names)
 
 
 class _Run:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from boatlift.errors import DataError, FencedError
@@ -28,17 +28,25 @@ class CountingStore:
         """Ask the other store."""
         return self._inner.read(name, start, length)
 
+    def read_all(self, names: Sequence[str]) -> Iterator[bytes]:
+        """Ask the other store."""
+        return self._inner.read_all(names)
+
     def size(self, name: str) -> int | None:
         """Ask the other store."""
         return self._inner.size(name)
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Ask the other store."""
+        return self._inner.sizes(prefix)
 
     def list(self, prefix: str) -> Iterator[str]:
         """Ask the other store."""
         return self._inner.list(prefix)
 
-    def delete(self, name: str) -> None:
+    def delete(self, *names: str) -> None:
         """Ask the other store."""
-        self._inner.delete(name)
+        self._inner.delete(*names)
 
     def local_path(self, name: str) -> Path | None:
         """Ask the other store."""
@@ -79,6 +87,14 @@ class VolatileStore:
             raise DataError("MISSING_OBJECT", f"{name} is not in memory: it was never created")
         return self._objects[name][start : None if length is None else start + length]
 
+    def read_all(self, names: Sequence[str]) -> Iterator[bytes]:
+        """Return the bytes of each."""
+        return map(self.read, names)
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Return the objects, with their sizes in bytes."""
+        return {name: len(self._objects[name]) for name in self.list(prefix)}
+
     def size(self, name: str) -> int | None:
         """Return the size of the object in bytes."""
         return len(self._objects[name]) if name in self._objects else None
@@ -87,9 +103,10 @@ class VolatileStore:
         """Return the names of the objects."""
         return iter(sorted(name for name in self._objects if name.startswith(prefix)))
 
-    def delete(self, name: str) -> None:
+    def delete(self, *names: str) -> None:
         """Forget the bytes."""
-        self._objects.pop(name, None)
+        for name in names:
+            self._objects.pop(name, None)
 
     def local_path(self, name: str) -> Path | None:  # noqa: ARG002
         """Return None: no object is a file."""

@@ -30,7 +30,13 @@ class Boatlift:
         self._store: CountingStore | None = None
 
     def prepare(
-        self, folder: str, policy: str = "lazy", every: int = 20, durable: bool = True, start: bool = True
+        self,
+        folder: str,
+        policy: str = "lazy",
+        every: int = 20,
+        durable: bool = True,
+        start: bool = True,
+        url: str = "",
     ) -> Answer:
         """Make the session and, if `start`, start the dataflow.
 
@@ -40,13 +46,14 @@ class Boatlift:
             every: Steps between two checkpoints, if it is lazy.
             durable: False: log and manifests go nowhere, nothing is synced, there are no checkpoints.
             start: Whether the dataflow starts now.
+            url: Of the store, if it is in an object store.
         """
         import boatlift as bl
 
         self._folder = Path(folder)
         (self._folder / "input").mkdir(exist_ok=True)
         self._fed = len(list((self._folder / "input").iterdir()))
-        self._policy, self._every, self._durable = policy, every, durable
+        self._policy, self._every, self._durable, self._url = policy, every, durable, url
         self._spark = bl.session(master="local[2]", **SETTINGS)
         # Whatever the first job and the first Python worker of a session cost is not a dataflow's.
         self._spark.range(0, 1000, 1, 2).repartition(2, "id").mapInArrow(lambda batches: batches, "id long").collect()
@@ -57,7 +64,7 @@ class Boatlift:
         from pyspark.sql import functions as F
 
         import boatlift as bl
-        from boatlift.storage.local import LocalStore
+        from boatlift.storage.opening import open_store
 
         policies: dict[str, bl.Lazy | bl.Eager | bl.History] = {
             "lazy": bl.Lazy(every=self._every if self._durable else NEVER),
@@ -75,7 +82,7 @@ class Boatlift:
         )
         sums.sink("out", bl.parquet(self._folder / "output", key=["k"], compression="snappy"))
         self._store = CountingStore(
-            LocalStore.open(self._folder / "store", create=True)
+            open_store(self._url or self._folder / "store", create=True)
             if self._durable
             else VolatileStore(self._folder / "scratch")
         )

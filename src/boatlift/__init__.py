@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from boatlift.api.dataflow import Dataflow
     from boatlift.api.evolution import evolution, rewind
     from boatlift.api.reports import plan, status
-    from boatlift.api.running import Running, run, start
+    from boatlift.api.running import Running, run, start, store
     from boatlift.api.streams import Stream
     from boatlift.connectors import files, foreach, generator, http_post, kafka, parquet, push, sqlite, stdout
     from boatlift.operators.custom.operator import StatefulOperator
@@ -90,6 +90,7 @@ __all__ = [
     "start",
     "status",
     "stdout",
+    "store",
     "uuid",
     "window",
 ]
@@ -103,7 +104,7 @@ _LATER = {
         "boatlift.api.dataflow": ("Dataflow",),
         "boatlift.api.evolution": ("evolution", "rewind"),
         "boatlift.api.reports": ("plan", "status"),
-        "boatlift.api.running": ("Running", "run", "start"),
+        "boatlift.api.running": ("Running", "run", "start", "store"),
         "boatlift.api.streams": ("Stream",),
         "boatlift.connectors": _CONNECTORS,
         "boatlift.operators.custom.operator": ("StatefulOperator",),

@@ -38,7 +38,7 @@ def refuse_place(place: str | Path) -> None:
         InvalidError: `[BAD_OPTION]`.
     """
     if isinstance(place, str) and place.startswith("s3://"):
-        bucket, _, prefix = place.removeprefix("s3://").strip("/").partition("/")
+        bucket, _, prefix = place.removeprefix("s3://").rstrip("/").partition("/")
         if not bucket or not prefix:
             raise InvalidError("BAD_OPTION", f"a store cannot be at {place}: give s3://BUCKET/PREFIX")
         return

@@ -74,8 +74,14 @@ def test_a_module_that_is_not_there(
 
 @pytest.mark.usefixtures("no_session")
 def test_a_store_that_is_a_url(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert boatlift(monkeypatch, "run", "mine:flow", "--store", "s3://bucket/store") == 2
-    assert "[BAD_OPTION] a store cannot be at s3://bucket/store: give a path" in capsys.readouterr().err
+    for url in ("gs://bucket/store", "s3:/bucket/store"):
+        assert boatlift(monkeypatch, "run", "mine:flow", "--store", url) == 2
+        assert f"[BAD_OPTION] a store cannot be at {url.replace(':/b', '://b')}: give a path" in capsys.readouterr().err
+    for url in ("s3://bucket", "s3://bucket/", "s3:///prefix"):
+        assert boatlift(monkeypatch, "run", "mine:flow", "--store", url) == 2
+        assert f"[BAD_OPTION] a store cannot be at {url}: give s3://BUCKET/PREFIX" in capsys.readouterr().err
+    assert boatlift(monkeypatch, "run", "mine:flow", "--store", "store", "--scratch", "scratch") == 2
+    assert "[BAD_OPTION] --scratch is for s3:// stores" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_session")

@@ -214,3 +214,13 @@ def test_an_error_in_a_callback_fails_what_comes_after_it(log: Log) -> None:
     writer.submit([made(1)], answers.of(1))
     writer.close()
     assert [(what, type(error)) for what, error in answers.told] == [(1, ValueError)]
+
+
+def test_what_comes_while_a_group_lingers_goes_into_one_object(log: Log, tmp_path: Path) -> None:
+    writer, answers = GroupWriter(log, linger=3600.0), Answers()
+    for time in range(3):
+        writer.submit([made(time)], answers.of(time))
+    assert answers.told == []
+    writer.close()  # ends the wait
+    assert answers.told == [(time, None) for time in range(3)]
+    assert groups_of(tmp_path) == [[CLAIM], [made(time) for time in range(3)]]

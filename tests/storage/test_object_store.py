@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import functools
+import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from boatlift.errors import FencedError, UnavailableError
+from boatlift.errors import DataError, FencedError, InternalError, InvalidError, UnavailableError
 from boatlift.storage.object_store import ObjectStore
-from boatlift.testing.fault_proxy import Fault, FaultProxy
+from boatlift.testing.fault_proxy import FaultProxy, ProxyFault
+from boatlift.testing.loopback import ReservedPort
 from boatlift.testing.object_server import ObjectServer
 from storage.conformance import Opener, StoreLaws
 from support.worlds.facts import made
@@ -39,43 +44,43 @@ class Once:
         times: How often it does so.
     """
 
-    def __init__(self, fault: Fault, method: str, times: int = 1) -> None:
+    def __init__(self, fault: ProxyFault, method: str, times: int = 1) -> None:
         self._fault, self._method, self.left, self.seen = fault, method, times, Counter[str]()
 
-    def __call__(self, method: str, path: str) -> Fault:
+    def __call__(self, method: str, path: str) -> ProxyFault:
         self.seen[method] += 1
         if self._method == method and self.left and "/tmp/" not in path:
             self.left -= 1
             return self._fault
-        return Fault.NONE
+        return ProxyFault.NONE
 
 
 @pytest.fixture
 def through(
     object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[Callable[[Callable[[str, str], Fault]], ObjectStore]]:
+) -> Iterator[Callable[[Callable[[str, str], ProxyFault]], ObjectStore]]:
     """Opens a store through a proxy with faults, which begin once it is open."""
     # A request that hangs ends after this time; the client's own is for real networks.
     monkeypatch.setattr("boatlift.storage.object_store._TIMEOUTS", {"small": "500ms", "large": "500ms"})
     with ExitStack() as stack:
 
-        def open_store(fault: Callable[[str, str], Fault], patience: float = 30.0) -> ObjectStore:
+        def open_store(fault: Callable[[str, str], ProxyFault], retry_for: float = 30.0) -> ObjectStore:
             proxy = stack.enter_context(FaultProxy(object_server.port))
             endpoint = f"http://127.0.0.1:{proxy.port}"
             url = object_server.url(tmp_path.name)
-            store = ObjectStore.open(url, tmp_path / "scratch", create=True, endpoint=endpoint, patience=patience)
+            store = ObjectStore.open(url, tmp_path / "scratch", create=True, endpoint=endpoint, retry_for=retry_for)
             proxy.fault = fault
             return store
 
         yield open_store
 
 
-FAULTS = [each for each in Fault if each is not Fault.NONE]
+FAULTS = [each for each in ProxyFault if each is not ProxyFault.NONE]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("content", [b"rows", b"x" * 100_000])
-def test_a_lost_answer_to_a_create_is_no_failure(through: Any, fault: Fault, content: bytes) -> None:
+def test_a_lost_answer_to_a_create_is_no_failure(through: Any, fault: ProxyFault, content: bytes) -> None:
     faults = Once(fault, "PUT")
     store = through(faults)
     store.create("log/000000000001", content)
@@ -88,7 +93,7 @@ def test_a_lost_answer_to_a_create_is_no_failure(through: Any, fault: Fault, con
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_name_of_another_process_is_refused_whatever_the_answer(
-    through: Any, fault: Fault, object_server: ObjectServer, tmp_path: Path
+    through: Any, fault: ProxyFault, object_server: ObjectServer, tmp_path: Path
 ) -> None:
     store = through(Once(fault, "PUT", times=3))
     other = ObjectStore.open(object_server.url(tmp_path.name), tmp_path / "other", create=True)
@@ -100,8 +105,8 @@ def test_a_name_of_another_process_is_refused_whatever_the_answer(
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_token_that_cannot_be_read_back_at_once_is_read_later(through: Any, fault: Fault) -> None:
-    lost, back = Once(Fault.RESET_AFTER, "PUT"), Once(fault, "HEAD", times=2)
+def test_a_token_that_cannot_be_read_back_at_once_is_read_later(through: Any, fault: ProxyFault) -> None:
+    lost, back = Once(ProxyFault.RESET_AFTER, "PUT"), Once(fault, "HEAD", times=2)
     store = through(lambda method, path: lost(method, path) if method == "PUT" else back(method, path))
     store.create("log/1", b"own")
     assert store.read("log/1") == b"own"
@@ -109,7 +114,7 @@ def test_a_token_that_cannot_be_read_back_at_once_is_read_later(through: Any, fa
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("act", ["read", "part", "size", "list", "file", "delete"])
-def test_what_only_asks_is_asked_again(through: Any, fault: Fault, act: str) -> None:
+def test_what_only_asks_is_asked_again(through: Any, fault: ProxyFault, act: str) -> None:
     methods = {"size": "HEAD", "delete": "POST"}
     faults = Once(fault, methods.get(act, "GET"))
     store = through(faults)
@@ -133,8 +138,8 @@ def test_what_only_asks_is_asked_again(through: Any, fault: Fault, act: str) -> 
 
 
 def test_a_server_that_stays_away_fails_a_create_and_every_later_one(through: Any) -> None:
-    faults = Once(Fault.REFUSED, "PUT", times=1000)
-    store = through(faults, patience=PATIENCE)
+    faults = Once(ProxyFault.REFUSED, "PUT", times=1000)
+    store = through(faults, retry_for=PATIENCE)
     for _ in range(2):
         with pytest.raises(UnavailableError, match=r"\[STORE_FAILED\].*log/1"):
             store.create("log/1", b"own")
@@ -146,17 +151,193 @@ def test_a_server_that_stays_away_fails_a_create_and_every_later_one(through: An
 
 
 def test_a_put_that_lands_after_its_process_has_given_up_is_one_object_of_one_writer(through: Any) -> None:
-    store = through(Once(Fault.HANGS_AFTER, "PUT", times=1000), patience=PATIENCE)
+    store = through(Once(ProxyFault.HANGS_AFTER, "PUT", times=1000), retry_for=PATIENCE)
     store.create("log/1", b"own")  # the token tells, though no answer came
     assert store.read("log/1") == b"own"
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_log_through_faults_has_each_record_once(through: Any, fault: Fault) -> None:
+def test_a_log_through_faults_has_each_record_once(through: Any, fault: ProxyFault) -> None:
     """Every fifth request of whatever kind fails."""
     requests = count(1)
-    store = through(lambda _method, _path: fault if next(requests) % 5 == 0 else Fault.NONE)
+    store = through(lambda _method, _path: fault if next(requests) % 5 == 0 else ProxyFault.NONE)
     log = claimed(store)
     for number in range(12):
         log.append([made(number)])
     assert claimed(store).last == log.last + 1
+
+
+# --- opening ---
+
+
+def test_wrong_credentials_are_refused_at_once_and_told_without_the_secret(
+    object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"):
+        with monkeypatch.context() as wrong:
+            wrong.setenv(name, "mistyped")
+            for create in (True, False):
+                with pytest.raises(
+                    InvalidError, match=r"\[NOT_ADMITTED\].*(SignatureDoesNotMatch|InvalidAccessKeyId)"
+                ) as e:
+                    ObjectStore.open(object_server.url("x"), tmp_path, create=create)
+                assert object_server.environment["AWS_SECRET_ACCESS_KEY"] not in str(e.value)
+
+
+def test_a_bucket_that_is_not_there_is_told(object_server: ObjectServer, tmp_path: Path) -> None:
+    assert object_server.running
+    for create in (True, False):
+        with pytest.raises(InvalidError, match=r"\[STORE_NOT_FOUND\] there is no bucket elsewhere"):
+            ObjectStore.open("s3://elsewhere/x", tmp_path, create=create)
+
+
+def test_a_prefix_without_a_store_is_told_and_left_as_it_is(object_server: ObjectServer, tmp_path: Path) -> None:
+    url = object_server.url(tmp_path.name)
+    with pytest.raises(InvalidError, match=r"\[STORE_NOT_FOUND\] there is no store in " + url):
+        ObjectStore.open(url, tmp_path / "scratch", create=False)
+    assert not (tmp_path / "scratch").exists()
+    ObjectStore.open(f"{url}/", tmp_path / "scratch", create=True).create("x", b"1")
+    assert ObjectStore.open(url, tmp_path / "elsewhere", create=False).read("x") == b"1"
+
+
+def test_a_server_that_does_not_answer_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with ReservedPort() as port, pytest.raises(UnavailableError, match=r"\[STORE_FAILED\].*run again once it answers"):
+        ObjectStore.open("s3://b/x", tmp_path, create=True, endpoint=f"http://127.0.0.1:{port.number}", retry_for=0.3)
+
+
+class Careless(BaseHTTPRequestHandler):
+    """A server of objects that overwrites whatever is there, or forgets attributes, or is of another region."""
+
+    flaw = "overwrites"
+    objects: ClassVar[dict[str, str]] = {}
+
+    def _answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"content-length": str(len(body)), "etag": '"e"', **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("last-modified", "Sun, 29 Nov 2026 12:00:00 GMT")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        if self.flaw != "overwrites" and self.path in self.objects:
+            return self._answer(412)
+        self.objects[self.path] = self.headers["x-amz-meta-boatlift-writer"]
+        return self._answer(200)
+
+    def do_GET(self) -> None:
+        if "list-type" in self.path and self.flaw == "region":
+            return self._answer(400, b"<Error><Code>AuthorizationHeaderMalformed</Code></Error>")
+        if "list-type" in self.path:
+            return self._answer(200, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
+        known = {} if self.flaw == "forgets" else {"x_amz_meta_boatlift_writer": self.objects[self.path]}
+        return self._answer(200, **known)
+
+    do_HEAD = do_GET  # noqa: N815 - the name that the base class calls
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.objects.clear()
+        self._answer(200, b"<DeleteResult><Deleted><Key>x</Key></Deleted></DeleteResult>")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("flaw", "said"),
+    [
+        ("overwrites", r"\[STORE_UNSUITABLE\].*overwrites an object"),
+        ("forgets", r"\[STORE_UNSUITABLE\].*keeps no attributes"),
+        ("region", r"\[NOT_ADMITTED\].*AuthorizationHeaderMalformed.*AWS_REGION"),
+    ],
+)
+def test_a_server_that_cannot_fence_is_refused(
+    flaw: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setattr(Careless, "flaw", flaw)
+    Careless.objects.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Careless)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        endpoint = f"http://127.0.0.1:{server.server_port}"
+        with pytest.raises(InvalidError, match=said):
+            ObjectStore.open("s3://b/x", tmp_path, create=True, endpoint=endpoint, retry_for=2.0)
+        assert Careless.objects == {}, "the probe is removed"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+# --- the cache and the process ---
+
+
+@pytest.fixture
+def opened(object_server: ObjectServer, tmp_path: Path) -> Callable[[str], ObjectStore]:
+    """Opens one store on machines with a scratch of their own."""
+    return lambda machine: ObjectStore.open(object_server.url(tmp_path.name), tmp_path / machine, create=True)
+
+
+def test_the_cache_has_what_the_store_has(opened: Callable[[str], ObjectStore], tmp_path: Path) -> None:
+    here, there = opened("here"), opened("there")
+    file = here.scratch(1) / "run"
+    file.write_bytes(b"rows")
+    here.create("runs/1", file)
+    assert here.local_path("runs/1").stat().st_ino == file.stat().st_ino, "nothing is fetched"
+    fetched = there.local_path("runs/1")
+    assert fetched.read_bytes() == b"rows"
+    here.delete("runs/1")
+    assert list((tmp_path / "here").glob("*/cache/runs/*")) == []
+    assert fetched.exists()
+    there.discard_scratch(before=1)
+    assert not fetched.exists()
+    with pytest.raises(DataError, match=r"\[MISSING_OBJECT\]"):
+        there.local_path("runs/1")
+
+
+def test_a_file_of_the_cache_that_was_cut_is_fetched_again_at_the_next_start(
+    opened: Callable[[str], ObjectStore],
+) -> None:
+    store = opened("here")
+    store.create("runs/1", bytes(100_000))
+    cached = store.local_path("runs/1")
+    os.truncate(cached, 1000)
+    store.discard_scratch(before=1)
+    assert store.local_path("runs/1").stat().st_size == 100_000
+
+
+def test_a_full_disk_under_the_cache_is_told(
+    opened: Callable[[str], ObjectStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened("here")
+    store.create("runs/1", b"rows")
+
+    def full(*_: object) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(Path, "replace", full)
+        with pytest.raises(UnavailableError, match=r"\[STORE_FAILED\] fetching runs/1.*No space left.*--scratch"):
+            store.local_path("runs/1")
+    assert store.local_path("runs/1").read_bytes() == b"rows"
+    store.create("runs/2", b"the store goes on")
+
+
+def test_a_forked_process_is_refused(opened: Callable[[str], ObjectStore]) -> None:
+    store = opened("here")
+    child = os.fork()
+    if not child:
+        try:
+            store.read("x")
+        except InternalError:
+            os._exit(7)
+        os._exit(8)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

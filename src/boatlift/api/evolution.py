@@ -19,7 +19,7 @@ from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.transition import Transition
 from boatlift.storage.log import Log
 from boatlift.storage.log_reader import LogReader
-from boatlift.storage.opening import Place, open_store
+from boatlift.storage.opening import StorePlace, open_store
 from boatlift.storage.records.history import LogHistory
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class EvolutionReport(msgspec.Struct, frozen=True):
 @checked_options("bl.evolution")
 def evolution(
     flow: Dataflow,
-    store: Place,
+    store: StorePlace,
     *,
     change: Mapping[str, str] | None = None,
     to: str | None = None,
@@ -140,7 +140,7 @@ def evolution(
 @checked_options("bl.rewind")
 def rewind(
     flow: Dataflow,
-    store: Place,
+    store: StorePlace,
     *,
     evolve: str,
     to: str | None = None,

@@ -11,7 +11,7 @@ from boatlift.dataflow import plan as planned
 from boatlift.operators import operators_with_status
 from boatlift.runtime.inspect.program import ProgramReport, plan_of
 from boatlift.runtime.inspect.status import DataflowStatus, status_at
-from boatlift.storage.opening import Place
+from boatlift.storage.opening import StorePlace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +51,7 @@ def plan(flow: Dataflow, *, spark: SparkSession | None = None) -> ProgramReport:
 
 
 @checked_options("bl.status")
-def status(store: Place) -> DataflowStatus:
+def status(store: StorePlace) -> DataflowStatus:
     """Return the progress of each processor, the steps that a failure now would execute again, and the last owner.
 
     Examples:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import signal
 import threading
@@ -31,8 +32,11 @@ from boatlift.runtime.peers.owner import LOOPBACK
 from boatlift.spark.engine import SparkEngine
 from boatlift.spark.session.jvm import kill_jvm_if_hung, raising_jvm_died
 from boatlift.spark.session.session import check_session, session
-from boatlift.storage.opening import Place, open_store, reopened
+from boatlift.storage.object_store import RETRY_FOR, ObjectStore
+from boatlift.storage.opening import StorePlace, open_store, reopened
 from boatlift.storage.store import Store
+
+_LONGEST_LINGER = 60.0
 
 logger = logging.getLogger(__name__)
 
@@ -181,7 +185,7 @@ class Running:
         Raises:
             InvalidError: `[BAD_OPTION]` the dataflow runs on a store of another kind than `bl.run` opens.
         """
-        if not isinstance(self._store, Place):
+        if not isinstance(self._store, StorePlace):
             raise InvalidError("BAD_OPTION", "status() reads a store by its place: start with store='FOLDER'")
         return status(self._store)
 
@@ -247,8 +251,47 @@ def start(
         return Running(_host(*_prepared(flow, store, spark), options), flow.name, store)
 
 
+@checked_options("bl.store")
+def store(
+    url: str,
+    *,
+    endpoint: str | None = None,
+    scratch: str | Path | None = None,
+    retry_for: float = RETRY_FOR,
+    linger: float = 0.0,
+) -> ObjectStore:
+    """Open a store in an object store with options of its own, for `bl.run` and `bl.status`.
+
+    Without options the URL alone does, as in `bl.run(flow, "s3://bucket/flows/delays")`. Credentials and region are
+    those of the environment (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`), or of the machine's role.
+
+    Args:
+        url: `s3://BUCKET/PREFIX`; the bucket must be there, and its server keep to `If-None-Match`.
+        endpoint: The address of a server other than that of AWS; if not given, `AWS_ENDPOINT_URL`.
+        scratch: The folder for files of running tasks and for the cache, which every task must see; if not given,
+            `BOATLIFT_SCRATCH`, or a folder in the user's cache.
+        retry_for: The seconds for which a request without a clear answer is sent again, before the run ends.
+        linger: The seconds for which steps wait for others before they are recorded together. Rows are visible so much
+            later, and there are at most `1 / linger` requests a second for the log, which is a bound for their price.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`; `[STORE_NOT_FOUND]` there is no such bucket; `[NOT_ADMITTED]`;
+            `[STORE_UNSUITABLE]` the server cannot fence an older run; `[MISSING_EXTRA]`.
+        UnavailableError: `[STORE_FAILED]` the server does not answer.
+    """
+    if not url.startswith("s3://"):
+        raise InvalidError("BAD_OPTION", f"url is {url!r}: give s3://BUCKET/PREFIX; a folder needs no bl.store")
+    if not 0 < retry_for < math.inf:
+        raise InvalidError("BAD_OPTION", f"retry_for is {retry_for}: give seconds, more than 0")
+    if not 0 <= linger <= _LONGEST_LINGER:
+        raise InvalidError("BAD_OPTION", f"linger is {linger}: give seconds, 0 to {_LONGEST_LINGER:g}")
+    opened = open_store(url, create=True, scratch=scratch, endpoint=endpoint, retry_for=retry_for, linger=linger)
+    assert isinstance(opened, ObjectStore)
+    return opened
+
+
 def _opened(store: str | Path | Store, *, create: bool) -> Store:
-    if isinstance(store, Place):
+    if isinstance(store, StorePlace):
         return open_store(store, create=create)
     if not isinstance(store, Store):
         raise InvalidError("BAD_OPTION", f"store={store!r}: give a folder, such as 'flights_store', or an s3:// URL")

@@ -53,6 +53,9 @@ class Disk:
             raise DataError("MISSING_OBJECT", f"{name} is not there: restore it from a copy")
         return self.objects[name][start : None if length is None else start + length]
 
+    def read_all(self, names: Sequence[str]) -> Iterator[bytes]:
+        return map(self.read, names)
+
     def size(self, name: str) -> int | None:
         return len(self.objects[name]) if name in self.objects else None
 

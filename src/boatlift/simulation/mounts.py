@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from boatlift.errors import FencedError, UnavailableError
@@ -92,6 +92,9 @@ class Mount:
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
         self._look()
         return self._disk.read(name, start, length)
+
+    def read_all(self, names: Sequence[str]) -> Iterator[bytes]:
+        return map(self.read, names)
 
     def size(self, name: str) -> int | None:
         self._look()

@@ -138,10 +138,14 @@ def complete(written: Future[None], error: BaseException | None) -> None:
 
 
 class GroupWriter:
-    """Writes a claimed log on a thread of its own, with the laws of `GroupCommit`."""
+    """Writes a claimed log on a thread of its own, with the laws of `GroupCommit`.
 
-    def __init__(self, log: Log, soft: KeptFrames | None = None) -> None:
-        self._log = log
+    Args:
+        linger: The seconds that a group waits for further submissions after its first one.
+    """
+
+    def __init__(self, log: Log, soft: KeptFrames | None = None, linger: float = 0.0) -> None:
+        self._log, self._linger = log, linger
         self._commit = GroupCommit(log, soft)
         self._changed = threading.Condition()
         self._closed = False
@@ -202,5 +206,7 @@ class GroupWriter:
                 self._changed.wait_for(lambda: self._commit.waiting or self._closed)
                 if not self._commit.waiting:
                     return
+                if self._linger:
+                    self._changed.wait_for(lambda: self._closed, self._linger)
                 group = self._commit.take()
             self._commit.write(group)

@@ -128,4 +128,5 @@ def last_mark(store: Store) -> int:
 
 def drop_older_marks(store: Store, number: int) -> None:
     """Delete the marks before one, which the newer mark implies."""
-    store.delete(*[name for name in store.list(STOPS) if name < mark_of(number)])
+    if older := [name for name in store.list(STOPS) if name < mark_of(number)]:
+        store.delete(*older)

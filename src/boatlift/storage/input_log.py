@@ -430,7 +430,8 @@ class InputLog(InputParts):
             covered = {number for number in self._present if number <= self.gone}.difference(self.claims)
             gone = {number for number in covered if self._name(number) not in kept}
             self._present -= gone
-        self._store.delete(*map(self._name, sorted(gone)))
+        if gone:
+            self._store.delete(*map(self._name, sorted(gone)))
         self.compacted_parts.keep(kept)
         self._drop_packs()
 

@@ -107,7 +107,8 @@ class NamedObjects:
 
     def keep(self, names: AbstractSet[str]) -> None:
         """Delete all other objects."""
-        self._store.delete(*sorted(self._present - names))
+        if others := sorted(self._present - names):
+            self._store.delete(*others)
         self._present &= names
 
 

@@ -10,7 +10,7 @@ import errno
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -88,6 +88,9 @@ class LocalStore:
                 return self._files.read(self._path(name), start, length)
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 raise DataError("MISSING_OBJECT", f"{name} is not in {self.root}: {RESTORE}") from None
+
+    def read_all(self, names: Sequence[str]) -> Iterator[bytes]:
+        return map(self.read, names)
 
     def size(self, name: str) -> int | None:
         with self._reading(name):

@@ -243,7 +243,8 @@ class Log(LogReader):
             garbage += [number for number in leftovers if number not in claims]
         if garbage:
             self._identities.create(TRUNCATED)
-        self._store.delete(*map(name_of, garbage), *dissolved)
+        if names := [*map(name_of, garbage), *dissolved]:
+            self._store.delete(*names)
 
     def newer_owner(self) -> FencedError | None:
         """Return the error of an owner that has lost the log to another process; None if it still owns the log.

@@ -207,9 +207,9 @@ class LogReader:
     def _numbers(self) -> list[int]:
         return [number_of(name) for name in self._store.list(LOG)]
 
-    def _group(self, number: int) -> Group:
+    def _group(self, number: int, content: bytes | None = None) -> Group:
         name = name_of(number)
-        content = self._store.read(name)
+        content = self._store.read(name) if content is None else content
         header, records = decode_group(content, name)
         return Group(header, records, checksum_of(content), len(content))
 
@@ -251,13 +251,15 @@ class LogReader:
 
     def _read_groups(self, present: set[int], newest: Group) -> None:
         end = max(present)
-        for number in range(self.manifest or FIRST, end + 1):
+        numbers = range(self.manifest or FIRST, end + 1)
+        contents = self._store.read_all([name_of(number) for number in numbers if number in present and number != end])
+        for number in numbers:
             if number not in present:
                 raise DataError(
                     "MISSING_OBJECT",
                     f"{name_of(number)} is not there, though the log goes on to {name_of(end)}: {RESTORE}",
                 )
-            group = newest if number == end else self._group(number)
+            group = newest if number == end else self._group(number, next(contents))
             self._check_place(group, number)
             try:
                 self._apply(group)

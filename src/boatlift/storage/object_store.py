@@ -38,7 +38,7 @@ from boatlift.storage.store import SCRATCH, TEMPORARY, parts_of
 if TYPE_CHECKING:
     from obstore.store import S3Store
 
-PATIENCE = 60.0
+RETRY_FOR = 60.0
 """The seconds for which a request without a clear answer is sent again."""
 
 TOKEN = "boatlift-writer"  # noqa: S105 - the name of an attribute
@@ -67,13 +67,21 @@ class ObjectStore:
         url: `s3://BUCKET/PREFIX`.
         scratch: A local folder below which each store has its own.
         endpoint: The address of a server other than that of AWS; if not given, `AWS_ENDPOINT_URL`.
-        patience: The seconds for which a request without a clear answer is sent again.
+        retry_for: The seconds for which a request without a clear answer is sent again.
+        linger: The seconds for which records of the log wait for others, to share a request.
     """
 
-    def __init__(self, url: str, scratch: Path, endpoint: str | None = None, patience: float = PATIENCE) -> None:
-        self.url = url.rstrip("/")
+    def __init__(
+        self,
+        url: str,
+        scratch: Path,
+        endpoint: str | None = None,
+        retry_for: float = RETRY_FOR,
+        linger: float = 0.0,
+    ) -> None:
+        self.url, self.linger = url.rstrip("/"), linger
         self._endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
-        self._patience = patience
+        self._retry_for = retry_for
         self._failure: str | None = None
         self._process = os.getpid()
         self._clients = {size: self._client(timeout) for size, timeout in _TIMEOUTS.items()}
@@ -83,7 +91,14 @@ class ObjectStore:
 
     @classmethod
     def open(
-        cls, url: str, scratch: Path, *, create: bool, endpoint: str | None = None, patience: float = PATIENCE
+        cls,
+        url: str,
+        scratch: Path,
+        *,
+        create: bool,
+        endpoint: str | None = None,
+        retry_for: float = RETRY_FOR,
+        linger: float = 0.0,
     ) -> ObjectStore:
         """Open the store below a prefix.
 
@@ -95,7 +110,7 @@ class ObjectStore:
                 `[STORE_UNSUITABLE]` the server ignores the condition of a request, or loses attributes.
             UnavailableError: `[STORE_FAILED]` there is no answer.
         """
-        store = cls(url, scratch, endpoint, patience)
+        store = cls(url, scratch, endpoint, retry_for, linger)
         first = next(store.list(""), None)
         if create:
             LocalStore.open(store._local.root, create=True)
@@ -106,7 +121,7 @@ class ObjectStore:
 
     def reopened(self) -> ObjectStore:
         """Return the same store without the failure of this one."""
-        return type(self)(self.url, self._local.root.parent, self._endpoint, self._patience)
+        return type(self)(self.url, self._local.root.parent, self._endpoint, self._retry_for, self.linger)
 
     def create(self, name: str, content: bytes | Path) -> None:
         parts_of(name)
@@ -136,6 +151,9 @@ class ObjectStore:
             raise self._missing(name) from None
         except _EndedError:
             return b""
+
+    def read_all(self, names: Sequence[str]) -> Iterator[bytes]:
+        return self._pool.map(self.read, names)
 
     def size(self, name: str) -> int | None:
         import obstore
@@ -204,13 +222,14 @@ class ObjectStore:
         return self._local.bytes_in_scratch()
 
     def discard_scratch(self, before: int) -> None:
-        """Remove the scratch folders of earlier owners, and what the cache has of objects that are gone."""
+        """Remove the scratch folders of earlier owners, and files of the cache that are not those of the store."""
         self._local.discard_scratch(before)
         root = self._local.root / CACHE
         there = self.sizes("")
         for folder, _, files in os.walk(root):
             for file in files:
-                if (path := Path(folder) / file).relative_to(root).as_posix() not in there:
+                path = Path(folder) / file
+                if there.get(path.relative_to(root).as_posix()) != path.stat().st_size:
                     path.unlink(missing_ok=True)
 
     def _client(self, timeout: str) -> S3Store:
@@ -329,7 +348,7 @@ class ObjectStore:
         return self._local.root.joinpath(CACHE, *parts_of(name))
 
     def _patiently(self, act: str, ask: Callable[[], _T], ends: Callable[[str], bool] = lambda _: False) -> _T:
-        """Ask until there is an answer, or patience ends.
+        """Ask until there is an answer, or time is up.
 
         Args:
             ends: Tells from the text of an error that the object ends before what was asked for.
@@ -357,8 +376,8 @@ class ObjectStore:
         raise AssertionError
 
     def _tries(self) -> Iterator[bool]:
-        """Yield until patience ends, with growing rests; True for the last time."""
-        rest, deadline = _FIRST_REST, time.monotonic() + self._patience
+        """Yield until time is up, with growing rests; True for the last time."""
+        rest, deadline = _FIRST_REST, time.monotonic() + self._retry_for
         while (now := time.monotonic()) < deadline:
             yield False
             time.sleep(min(rest, max(0.0, deadline - now)))

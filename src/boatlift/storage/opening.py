@@ -7,20 +7,21 @@ from pathlib import Path
 
 from boatlift.paths import refuse_place
 from boatlift.storage.local import LocalStore
-from boatlift.storage.object_store import PATIENCE, ObjectStore
+from boatlift.storage.object_store import RETRY_FOR, ObjectStore
 from boatlift.storage.store import Store
 
-Place = str | Path | LocalStore | ObjectStore
+StorePlace = str | Path | LocalStore | ObjectStore
 """A folder, a URL such as `s3://bucket/flows/delays`, or a store that is open."""
 
 
 def open_store(
-    place: Place,
+    place: StorePlace,
     *,
     create: bool,
     scratch: str | Path | None = None,
     endpoint: str | None = None,
-    patience: float = PATIENCE,
+    retry_for: float = RETRY_FOR,
+    linger: float = 0.0,
 ) -> LocalStore | ObjectStore:
     """Open the store at a place.
 
@@ -28,8 +29,7 @@ def open_store(
         create: Make it, if there is none.
         scratch: For an object store: the folder for files of running tasks, which every task sees; by default one of
             this machine, below `BOATLIFT_SCRATCH`, or the user's folder of caches.
-        endpoint: As for `ObjectStore`.
-        patience: As for `ObjectStore`.
+        endpoint, retry_for, linger: As for `ObjectStore`.
 
     Raises:
         InvalidError: `[BAD_OPTION]` the place is none; `[STORE_NOT_FOUND]`; as `LocalStore.open` and
@@ -41,7 +41,7 @@ def open_store(
     if isinstance(place, str) and place.startswith("s3://"):
         refuse_place(place)
         folder = Path(scratch or _scratch_of_this_machine()).absolute()
-        return ObjectStore.open(place, folder, create=create, endpoint=endpoint, patience=patience)
+        return ObjectStore.open(place, folder, create=create, endpoint=endpoint, retry_for=retry_for, linger=linger)
     return LocalStore.open(Path(place), create=create)
 
 

@@ -20,7 +20,7 @@ Laws, checked for every store by `tests/storage/conformance.py`:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -72,6 +72,13 @@ class Store(Protocol):
 
         Raises:
             DataError: `[MISSING_OBJECT]` there is no such object.
+        """
+
+    def read_all(self, names: Sequence[str]) -> Iterator[bytes]:
+        """Read objects whole, one after the other; a store that is elsewhere reads ahead.
+
+        Raises:
+            DataError: As `read`, at the turn of the object.
         """
 
     def size(self, name: str) -> int | None:

@@ -109,6 +109,9 @@ class CrashingStore:
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
         return self._around("read", name, self._store.read, start, length)
 
+    def read_all(self, names: Sequence[str]) -> Iterator[bytes]:
+        return map(self.read, names)
+
     def size(self, name: str) -> int | None:
         return self._around("size", name, self._store.size)
 

@@ -11,10 +11,10 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import Self
 
-__all__ = ["Fault", "FaultProxy"]
+__all__ = ["FaultProxy", "ProxyFault"]
 
 
-class Fault(StrEnum):
+class ProxyFault(StrEnum):
     """What happens to a request. `AFTER` means that the server has carried it out."""
 
     NONE = "none"
@@ -35,19 +35,24 @@ _Message = tuple[bytes, bytes]
 class FaultProxy:
     """Stands before a server on loopback, and asks for each request what becomes of it (a context manager).
 
-        with FaultProxy(server.port, lambda method, _: Fault.RESET_AFTER if method == "PUT" else Fault.NONE) as proxy:
+        with FaultProxy(server.port, lambda method, path: ProxyFault.RESET_AFTER) as proxy:
             … http://127.0.0.1:{proxy.port} …
 
     Args:
         port: The server's.
         fault: From the method and the path of a request to what becomes of it; called on the proxy's thread.
         delay: Seconds that each request waits before the server gets it.
+        acted: Called once the server has carried a request out, and its client does not know that yet.
     """
 
     def __init__(
-        self, port: int, fault: Callable[[str, str], Fault] = lambda _method, _path: Fault.NONE, delay: float = 0.0
+        self,
+        port: int,
+        fault: Callable[[str, str], ProxyFault] = lambda _method, _path: ProxyFault.NONE,
+        delay: float = 0.0,
+        acted: Callable[[], None] = lambda: None,
     ) -> None:
-        self.fault, self.delay = fault, delay
+        self.fault, self.delay, self.acted = fault, delay, acted
         self._server_port = port
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="boatlift-proxy", daemon=True)
@@ -82,25 +87,26 @@ class FaultProxy:
                 method, path = request[0].split(b" ", 2)[:2]
                 fault = self.fault(method.decode(), path.decode())
                 await asyncio.sleep(self.delay)
-                if fault is Fault.REFUSED:
+                if fault is ProxyFault.REFUSED:
                     writer.write(_REFUSAL)
                     continue
-                if fault is Fault.RESET:
+                if fault is ProxyFault.RESET:
                     _reset(writer)
                     return
-                if fault is Fault.HANGS:
+                if fault is ProxyFault.HANGS:
                     await asyncio.Event().wait()
                 upstream = upstream or await asyncio.open_connection("127.0.0.1", self._server_port)
-                for _ in range(2 if fault is Fault.TWICE else 1):
+                for _ in range(2 if fault is ProxyFault.TWICE else 1):
                     upstream[1].write(b"".join(request))
                     head, body = await _message(upstream[0], method)
+                self.acted()
                 match fault:
-                    case Fault.REFUSED_AFTER:
+                    case ProxyFault.REFUSED_AFTER:
                         head, body = _REFUSAL, b""
-                    case Fault.HANGS_AFTER:
+                    case ProxyFault.HANGS_AFTER:
                         await asyncio.Event().wait()
-                    case Fault.RESET_AFTER | Fault.TORN:
-                        if fault is Fault.TORN:
+                    case ProxyFault.RESET_AFTER | ProxyFault.TORN:
+                        if fault is ProxyFault.TORN:
                             writer.write(head + body[: len(body) // 2])
                             await writer.drain()
                         _reset(writer)

@@ -75,6 +75,7 @@ class Victim:
         again: The calls that `make test` kills in a recovery, before or after them.
         outcome: What is true of it then, in words.
         make_input: Makes what it reads, for the folder that it runs in.
+        store: From the folder that it runs in to the place of its store.
     """
 
     flow: str
@@ -85,6 +86,7 @@ class Victim:
     again: tuple[str, ...]
     outcome: str
     make_input: Callable[[Path], None] = make_files
+    store: Callable[[Path], str] = lambda _folder: "store"
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,8 @@ class Place:
             flow: Another one than the victim's.
             available_now: It ends when its input is exhausted.
         """
-        command = [sys.executable, "-m", "boatlift.testing.crash", flow or self.victim.flow, "--store", "store"]
+        command = [sys.executable, "-m", "boatlift.testing.crash", flow or self.victim.flow]
+        command += ["--store", self.victim.store(self.folder)]
         command += [*(["--available-now"] if available_now else []), *arguments]
         environment = {**self._environment, **jvm.environment()}
         with self.log.open("a") as out:
@@ -140,10 +143,11 @@ class Place:
         return self._ended(process.exitcode)
 
     def lose_power(self) -> None:
-        shutil.rmtree(self.folder / "store" / "scratch", ignore_errors=True)
+        for scratch in ("store/scratch", "scratch"):
+            shutil.rmtree(self.folder / scratch, ignore_errors=True)
 
     def _arguments(self, *more: str) -> list[str]:
-        return [self.victim.flow, "--store", "store", "--available-now", *more]
+        return [self.victim.flow, "--store", self.victim.store(self.folder), "--available-now", *more]
 
     @property
     def log(self) -> Path:
@@ -151,7 +155,8 @@ class Place:
 
     @property
     def _environment(self) -> dict[str, str]:
-        return {**os.environ, **self.jvm.environment(), "PYTHONPATH": str(TESTS)}
+        scratch = {"BOATLIFT_SCRATCH": str(self.folder / "scratch")}  # with a store elsewhere
+        return {**os.environ, **self.jvm.environment(), **scratch, "PYTHONPATH": str(TESTS)}
 
     def _ended(self, code: int) -> int:
         assert code in (0, KILLED), f"ended with {code}: {self.log.read_text()[-3000:]}"

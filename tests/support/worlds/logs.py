@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -31,6 +32,8 @@ class Meanwhile:
         self._store, self._verb, self._prefix, self._act, self._times = store, verb, prefix, act, times
 
     def __getattr__(self, verb: str) -> object:
+        if verb == "read_all":
+            return partial(map, self.read)
         method = getattr(self._store, verb)
 
         def call(name: str, *arguments: object) -> object:
@@ -49,6 +52,8 @@ class Dying:
         self._store, self._verb, self._prefix, self._left = store, verb, prefix, calls
 
     def __getattr__(self, verb: str) -> Callable[..., object]:
+        if verb == "read_all":
+            return partial(map, self.read)
         method: Callable[..., object] = getattr(self._store, verb)
 
         def call(name: str, *arguments: object) -> object:

@@ -15,12 +15,12 @@ from boatlift.runtime.host.overrides import last_done, refuse_set_aside, refuse_
 from boatlift.runtime.host.ownership import refuse_running_owner
 from boatlift.runtime.machine.progress import MachineProgress
 from boatlift.storage.log import Log
-from boatlift.storage.opening import Place, open_store
+from boatlift.storage.opening import StorePlace, open_store
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Admitted, Record, units_in
 
 
-def check_owner(path: Place) -> None:
+def check_owner(path: StorePlace) -> None:
     """Raise if the owner of a store runs on this host; there may be no store yet.
 
     Raises:
@@ -37,7 +37,7 @@ def check_owner(path: Place) -> None:
         refuse_running_owner(log)
 
 
-def refuse_missing_store(path: Place) -> None:
+def refuse_missing_store(path: StorePlace) -> None:
     """Raise if there is no store that a standby could follow.
 
     Raises:
@@ -48,7 +48,7 @@ def refuse_missing_store(path: Place) -> None:
 
 def check_store(
     planned: Plan,
-    path: Place,
+    path: StorePlace,
     skip: Collection[tuple[str, int | str]],
     set_aside: Collection[str] = (),
     pause: Collection[str] = (),

@@ -39,6 +39,7 @@ from boatlift.storage.bad_rows import drop_bad_rows
 from boatlift.storage.group_commit import GroupWriter
 from boatlift.storage.identities import secret_of
 from boatlift.storage.log import Log
+from boatlift.storage.object_store import ObjectStore
 from boatlift.storage.records.codec import SoftHead
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import UNITS, SinkCommit
@@ -311,6 +312,7 @@ class OwnershipTerm:
         self._memory = adopted.memory
         self._soft = SoftFile(self._scratch, token, head, self._memory.frame())
         store.discard_scratch(before=token)  # from now on no older owner makes a run of its own durable
+        self._linger = store.linger if isinstance(store, ObjectStore) else 0.0
         self._runs = StoredRuns(store, engine)
         self._runs.begin(token, adopted.files)
         beginning = Beginning(
@@ -339,7 +341,7 @@ class OwnershipTerm:
         with (
             closing(self._soft),
             self._soft.kept_unless_spoilt(),
-            closing(GroupWriter(self._log, self._soft)) as writer,
+            closing(GroupWriter(self._log, self._soft, self._linger)) as writer,
             closing(Workers(self._queue, 5 + 3 * len(self._plan.processors))) as workers,
         ):
             try:

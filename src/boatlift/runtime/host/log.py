@@ -98,7 +98,8 @@ class StoredRuns:
         return self.garbage(named)
 
     def delete(self, names: Iterable[str]) -> None:
-        self._store.delete(*names)
+        if gone := list(names):
+            self._store.delete(*gone)
 
 
 class LogCalls:

@@ -20,7 +20,7 @@ from boatlift.runtime.machine.instructions import KeepPoint
 from boatlift.runtime.peers.channel import Answered, Hello, PeerConnection, PointAsked, StrangerError, connect
 from boatlift.storage.identities import secret_of
 from boatlift.storage.log import Log
-from boatlift.storage.opening import Place, open_store
+from boatlift.storage.opening import StorePlace, open_store
 from boatlift.storage.records.history import LogHistory, runs_of_point, steps_of_point
 from boatlift.storage.records.records import KeptPoint, PointsDropped, RestorePoint, Stopped
 from boatlift.storage.store import Store
@@ -151,7 +151,7 @@ def _milliseconds(text: str) -> int | None:
     return round((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def change_points(path: Place, name: str, *, drop: bool = False) -> Iterator[str]:
+def change_points(path: StorePlace, name: str, *, drop: bool = False) -> Iterator[str]:
     """Keep a restore point of a store, or drop one; yield in words what happens, as it does.
 
     Raises:

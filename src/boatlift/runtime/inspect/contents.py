@@ -20,7 +20,7 @@ from boatlift.storage.input_objects import COMPACTED
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.object_store import ObjectStore
-from boatlift.storage.opening import Place, open_store
+from boatlift.storage.opening import StorePlace, open_store
 from boatlift.storage.records.facts import payloads_of
 from boatlift.storage.records.history import steps_of_point
 from boatlift.storage.records.payloads import runs_of
@@ -31,7 +31,7 @@ from boatlift.storage.verify import verify
 from boatlift.times import Maximal, last_number
 
 
-def store_at(path: Place) -> LocalStore | ObjectStore:
+def store_at(path: StorePlace) -> LocalStore | ObjectStore:
     """Return the store in a folder.
 
     Raises:
@@ -40,7 +40,7 @@ def store_at(path: Place) -> LocalStore | ObjectStore:
     return open_store(path, create=False)
 
 
-def log_at(path: Place) -> Log:
+def log_at(path: StorePlace) -> Log:
     """Return the log of the store in a folder, whichever dataflow it belongs to.
 
     Raises:
@@ -265,7 +265,7 @@ class Verification(msgspec.Struct, frozen=True):
         return [finding for finding in self.findings if finding.is_error]
 
 
-def verification_of(path: Place, sinks: Mapping[str, Sink]) -> Verification:
+def verification_of(path: StorePlace, sinks: Mapping[str, Sink]) -> Verification:
     """Check every durable byte of a store, and all that these sinks keep checksums of.
 
     Raises:
@@ -278,7 +278,7 @@ def verification_of(path: Place, sinks: Mapping[str, Sink]) -> Verification:
     return Verification(ok, str(path), sorted(sinks), findings)
 
 
-def rows_set_aside(path: Place, source: str = "") -> Iterator[KeptBadRow]:
+def rows_set_aside(path: StorePlace, source: str = "") -> Iterator[KeptBadRow]:
     """Yield the bad rows that a store keeps, of one source or of all.
 
     Raises:
@@ -289,7 +289,7 @@ def rows_set_aside(path: Place, source: str = "") -> Iterator[KeptBadRow]:
     yield from kept_bad_rows(store_at(path), source)
 
 
-def dead_letters_of(path: Place, source: str = "") -> dict[str, str]:
+def dead_letters_of(path: StorePlace, source: str = "") -> dict[str, str]:
     """Return each source whose bad rows are dead letters, by the name in the program, to their stream.
 
     Raises:

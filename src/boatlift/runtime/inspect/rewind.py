@@ -7,7 +7,7 @@ import msgspec
 from boatlift.runtime.graph import WayBack
 from boatlift.runtime.host.points import BEGINNING, point_named
 from boatlift.runtime.inspect.contents import log_at
-from boatlift.storage.opening import Place
+from boatlift.storage.opening import StorePlace
 from boatlift.storage.records.history import steps_of_point
 from boatlift.storage.records.records import units_in
 
@@ -34,7 +34,7 @@ class WayBackReport(msgspec.Struct, frozen=True):
     dropped: tuple[str, ...]
 
 
-def way_back_to(path: Place, to: str) -> WayBackReport:
+def way_back_to(path: StorePlace, to: str) -> WayBackReport:
     """Return what a store, at its newest record, would undo to be at a restore point again.
 
     Args:

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from boatlift.dataflow import Plan
-from boatlift.errors import DataError, InvalidError
+from boatlift.errors import DataError, InvalidError, UnavailableError
 from boatlift.runtime.inspect.contents import store_at
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.log import Log
-from boatlift.storage.opening import Place
+from boatlift.storage.opening import StorePlace
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import units_in
 
@@ -25,7 +25,7 @@ class SourceStep(msgspec.Struct, frozen=True):
     position: Any
 
 
-def is_of_a_query(planned: Plan, path: Place, processor: str) -> bool:
+def is_of_a_query(planned: Plan, path: StorePlace, processor: str) -> bool:
     """Return whether a processor is a unit of a store but not of the plan, because a view's query is cut into units.
 
     Raises:
@@ -35,14 +35,12 @@ def is_of_a_query(planned: Plan, path: Place, processor: str) -> bool:
         return False
     try:
         log = Log.open(store_at(path), planned.dataflow)
-    except InvalidError as error:
-        if error.condition != "STORE_NOT_FOUND":
-            raise
+    except (InvalidError, UnavailableError):  # a look at the step says so
         return False
     return processor in units_in(log.history.program)
 
 
-def source_steps(planned: Plan, path: Place, processor: str, time: int) -> Iterator[SourceStep]:
+def source_steps(planned: Plan, path: StorePlace, processor: str, time: int) -> Iterator[SourceStep]:
     """Return the steps of sources that a step of a unit takes its rows from, each once and proved unchanged.
 
     A source that keeps its rows in the store is attached to it, so that `Source.load` can read them.

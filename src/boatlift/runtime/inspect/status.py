@@ -22,7 +22,7 @@ from boatlift.runtime.inspect.explanation import last_held, monitor_from_log, st
 from boatlift.runtime.machine import Program
 from boatlift.runtime.peers.owner import StandbyReport
 from boatlift.storage.log import Log
-from boatlift.storage.opening import Place
+from boatlift.storage.opening import StorePlace
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import Claim
@@ -133,7 +133,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
 
 
 def status_at(
-    path: Place,
+    path: StorePlace,
     operators: Mapping[str, type[Operator]] = MappingProxyType({}),
     *,
     clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,

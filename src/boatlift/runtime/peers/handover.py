@@ -12,7 +12,7 @@ from boatlift.errors import InvalidError, UnavailableError
 from boatlift.runtime.peers.channel import Answered, HandoverAsked, Hello, PeerConnection, StrangerError, connect
 from boatlift.storage.identities import secret_of
 from boatlift.storage.log_reader import LogReader
-from boatlift.storage.opening import Place, open_store
+from boatlift.storage.opening import StorePlace, open_store
 from boatlift.storage.records.records import Claim
 
 ANSWER_SECONDS = 5.0
@@ -20,7 +20,7 @@ CLAIM_SECONDS = 30.0
 """After a clean stop of the owner a standby claims the dataflow within so many seconds."""
 
 
-def hand_over(path: Place, to: str = "") -> Iterator[str]:
+def hand_over(path: StorePlace, to: str = "") -> Iterator[str]:
     """Hand a dataflow over; yield in words what happens, as it does.
 
     Args:

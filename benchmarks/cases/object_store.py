@@ -1,0 +1,72 @@
+"""The keyed aggregation with its store in an object store behind a network of 50 ms, over that with a local folder.
+
+SeaweedFS runs on this machine, and a proxy before it delays each request. Both sides share the processors with what
+they are measured beside; the object store and its proxy take theirs from their own side alone.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from benchmarks.harness import data
+from benchmarks.harness.measuring import Effort, Figure, Result, cycled, median_ratio, rounds, rows_per_second
+from benchmarks.harness.side import Side
+from boatlift.testing.fault_proxy import FaultProxy
+from boatlift.testing.object_server import ObjectServer
+
+__all__ = ["measure"]
+
+DELAY = 0.05
+"""Seconds for each request."""
+
+WARM_UP, TURN = 4, 6
+EVERY = 5  # so that each turn has a checkpoint
+SMALL, SMALL_STEPS = 100, 40
+"""Rows of a small step, and how many there are in a turn."""
+
+LEAST = 0.95
+OBJECTS, DISK = "object store", "local folder"
+
+
+def measure(effort: Effort) -> Result:
+    """Measure the throughput of both, in turns; then small steps, whose rows wait for the log."""
+    rows = effort.keys(1_000_000)
+    large = data.all_keys(rows, rows) + data.drawn_keys(rows, rows, 12)
+    small = data.drawn_keys(SMALL, rows, SMALL_STEPS)
+    fed = dict.fromkeys((OBJECTS, DISK), 0)
+
+    def turn(name: str, side: Side, count: int = TURN) -> float:
+        answer = side.run(cycled(large, fed[name], count))
+        fed[name] += count
+        return rows_per_second(answer, rows)
+
+    def small_step(_: str, side: Side) -> float:
+        taken = []
+        for file in small:
+            (seconds,) = side.run([file])["visible"]
+            taken.append(float(seconds))
+        return sorted(taken)[len(taken) // 2] * 1000
+
+    with ExitStack() as stack:
+        server = stack.enter_context(ObjectServer())
+        proxy = stack.enter_context(FaultProxy(server.port, delay=DELAY))
+        environment = server.environment_at(proxy.port)
+        far = Side("benchmarks.sides.boatlift_side", environment, every=EVERY, url=server.url("bench/sums"))
+        sides = {
+            OBJECTS: stack.enter_context(far),
+            DISK: stack.enter_context(Side("benchmarks.sides.boatlift_side", every=EVERY)),
+        }
+        for name, side in sides.items():
+            turn(name, side, WARM_UP)
+        rates = rounds(effort.rounds, sides, turn)
+        steps = rounds(effort.rounds, sides, small_step)
+    ratio = median_ratio(rates[OBJECTS], rates[DISK])
+    figures = {name: Figure.of("rows/s", values) for name, values in rates.items()}
+    figures |= {f"{name}, p50 of a step of {SMALL} rows": Figure.of("ms", values) for name, values in steps.items()}
+    return Result(
+        name="object_store",
+        target=f"rows/s with the store {DELAY * 1000:.0f} ms away over those on the local disk: at least {LEAST:g}",
+        met=ratio >= LEAST,
+        ratios={DISK: ratio},
+        figures=figures,
+    )
