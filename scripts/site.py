@@ -65,7 +65,7 @@ GROUPS = {
     "Inside of transforms": ("now", "rand", "uuid", "call"),
     "State and timers": ("KeyedBatch", "Processed", "Timers", "StatefulOperator"),
     "Run and look": (
-        "session", "run", "start", "Running", "Progress", "plan", "evolution", "rewind", "Keep", "status", "Receipt",
+        "session", "store", "run", "start", "Running", "Progress", "plan", "evolution", "rewind", "Keep", "status", "Receipt",
         "Delivery",
     ),
     "Errors": (

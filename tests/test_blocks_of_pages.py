@@ -39,6 +39,9 @@ RUN_BY = {
     "live = clean": "test_joins_and_functions_run_and_give_what_is_said",
     "history = spark.read": "test_reading_the_results_gives_what_is_said",
     "boatlift run flights:flow": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",
+    "export AWS": "test_a_store_in_a_bucket_goes_as_is_said",
+    'bl.run(flow, "s3': "test_a_store_in_a_bucket_goes_as_is_said",
+    'flights.sink("lake': "test_a_store_in_a_bucket_goes_as_is_said",
     "# main.py": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",
     "spark-submit": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",
 }

@@ -27,6 +27,7 @@ from boatlift.console.plan import show_plan
 from boatlift.dataflow.processors import SinkSpec
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from boatlift.testing.object_server import ObjectServer
 from support.commands import exit_status
 from support.pages import TEXT, block_of_file, blocks, built, flights_of
 from support.push.receiver import receiving
@@ -452,3 +453,37 @@ def test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store(weeks: 
     status = Log.open(LocalStore.open(weeks / "store", create=False), None)
     assert status.history.stopped
     assert len(list((weeks / "out" / "history").glob("*.parquet"))) == 2
+
+
+@pytest.mark.spark
+def test_a_store_in_a_bucket_goes_as_is_said(
+    weeks: Path, spark: SparkSession, object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BOATLIFT_SCRATCH", str(weeks / "scratch"))
+    for week in sorted((weeks / "weeks").iterdir())[2:]:
+        week.unlink()
+    (weeks / "flights.py").write_text(flights_of(2), encoding="utf-8")
+    page = [each for each in blocks() if each.page.stem == "object-store"]
+    (commands,) = [each.text.replace("s3://bucket", "s3://boatlift") for each in page if each.language == "sh"]
+    _, run, status = commands.strip().splitlines()
+    binaries = f"{Path(sys.prefix, 'bin')}{os.pathsep}{os.environ['PATH']}"
+    for command in (f"{run} --available-now", status):
+        words = ["sh", "-ec", command]
+        environment = {**os.environ, "PATH": binaries}
+        done = subprocess.run(words, cwd=weeks, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "stopped cleanly" in done.stdout
+    shutil.rmtree(weeks / "out")  # the sinks of that store; another one follows
+    runs, sink = [each.text for each in page if each.language == "python"]
+    names = {**built(), "bl": bl}
+    exec(sink.replace("s3://bucket", f"s3://boatlift/{weeks.name}"), names)
+    address = object_server.environment["AWS_ENDPOINT_URL"]
+    for number, line in enumerate(runs.strip().splitlines()):
+        for said, here in (
+            ("s3://bucket", f"s3://boatlift/{weeks.name}"),
+            ("https://minio:9000", address),
+            ("/mnt/nvme", str(weeks / "nvme")),
+        ):
+            line = line.replace(said, here)
+        exec(f"{line[:-1]}, available_now=True, spark=spark)", {**names, "spark": spark})
+        assert (weeks / "nvme").exists() == (number == 1)

@@ -20,14 +20,14 @@ PLACES: dict[str, Callable[[str], object]] = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("url", ["s3://bucket/folder", "s3a://bucket", "file:///tmp/x", "hdfs://name:8020/x"])
+@pytest.mark.parametrize("url", ["s3:/bucket/folder", "s3a://bucket", "file:///tmp/x", "hdfs://name:8020/x"])
 def test_a_url_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, url: str) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
         bl.InvalidError, match=r"\[BAD_OPTION\] a .* cannot be at [a-z0-9]+://.*: give a path"
     ) as raised:
         PLACES[place](url)
-    assert url.replace("///", "//") in str(raised.value)
+    assert url.replace("///", "//").replace("s3:/b", "s3://b") in str(raised.value)
     assert not list(tmp_path.iterdir())
 
 

@@ -31,8 +31,11 @@ def refuse_url(path: str | Path, whose: str, else_give: str = "") -> None:
         )
 
 
-def refuse_place(place: str | Path) -> None:
-    """Refuse a place that can hold no store, without a look at an object store.
+def refuse_place(place: str | Path, whose: str = "a store") -> None:
+    """Refuse a place that is neither a folder nor below a prefix of a bucket, without a look at an object store.
+
+    Args:
+        whose: The place's purpose, for the message.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
@@ -40,10 +43,10 @@ def refuse_place(place: str | Path) -> None:
     if isinstance(place, str) and place.startswith("s3://"):
         bucket, _, prefix = place.removeprefix("s3://").rstrip("/").partition("/")
         if not bucket or not prefix:
-            raise InvalidError("BAD_OPTION", f"a store cannot be at {place}: give s3://BUCKET/PREFIX")
+            raise InvalidError("BAD_OPTION", f"{whose} cannot be at {place}: give s3://BUCKET/PREFIX")
         return
-    refuse_url(place, "a store", ", or an s3:// URL, as text")
-    refuse_file(Path(place), "a store")
+    refuse_url(place, whose, ", or an s3:// URL, as text")
+    refuse_file(Path(place), whose)
 
 
 def refuse_file(path: Path, whose: str) -> None:

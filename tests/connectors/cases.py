@@ -21,6 +21,7 @@ from boatlift.connectors.push.rows import PushedRows
 from boatlift.dataflow.contracts import Json, Sink, Source
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.local import LocalStore
+from boatlift.storage.object_store import ObjectStore
 from boatlift.storage.records.codec import Push as StoredPush
 from connectors.conformance import Row, SinkCase, ordered
 from connectors.source_laws import SourceCase
@@ -72,6 +73,69 @@ class ParquetCase(SinkCase):
             "a flipped byte in the identity": (
                 "SINK_DAMAGED",
                 lambda folder: _flip(folder / "_boatlift" / "identity.json", 0),
+            ),
+        }
+
+
+class ParquetBucketCase(SinkCase):
+    """Below a prefix of a bucket, which has the name of the folder; a folder of that name holds nothing."""
+
+    refuses_nan = False
+
+    @staticmethod
+    def url(folder: Path) -> str:
+        return f"s3://boatlift{folder}"
+
+    @classmethod
+    def objects(cls, folder: Path) -> ObjectStore:
+        return ObjectStore(cls.url(folder), Path(os.environ["BOATLIFT_SCRATCH"]) / "looking")
+
+    @classmethod
+    def make(cls, folder: Path) -> Sink:
+        return parquet(cls.url(folder))
+
+    @classmethod
+    def make_with_another_key(cls, folder: Path) -> Sink:
+        return parquet(cls.url(folder), key=["k"])
+
+    @classmethod
+    def read(cls, folder: Path) -> list[Row]:
+        objects = cls.objects(folder)
+        tables = [pq.read_table(pa.BufferReader(content)) for content in objects.read_all([*objects.list("")])]
+        return ordered(tuple(row.values()) for table in tables for row in table.to_pylist())
+
+    @classmethod
+    def remove(cls, folder: Path) -> None:
+        objects = cls.objects(folder)
+        objects.delete(*objects.list(""))
+
+    @classmethod
+    def spoil(cls, folder: Path) -> None:
+        table, out = {"k": [1], "name": ["x"], "value": [0.5], "_weight": [1]}, pa.BufferOutputStream()
+        pq.write_table(pa.table(table), out)
+        cls.objects(folder).create("part-000000000000.parquet", out.getvalue().to_pybytes())
+
+    @classmethod
+    def damages(cls) -> dict[str, tuple[str, Callable[[Path], None]]]:
+        def change(folder: Path, number: int, by: Callable[[bytearray], bytes | bytearray], to: int = -1) -> None:
+            objects, names = cls.objects(folder), [f"part-{each:012d}.parquet" for each in (number, to)]
+            content = by(bytearray(objects.read(names[0])))
+            target = names[to >= 0]
+            objects.delete(target)
+            objects.create(target, bytes(content))
+
+        def flip(content: bytearray) -> bytearray:
+            content[40] ^= 1
+            return content
+
+        return {
+            "a flipped byte in an old step": ("SINK_DAMAGED", lambda folder: change(folder, 1, flip)),
+            "a cut step": ("SINK_DAMAGED", lambda folder: change(folder, 2, lambda content: content[:200])),
+            "an empty step": ("SINK_DAMAGED", lambda folder: change(folder, 2, lambda _: b"")),
+            "a step under another's name": ("SINK_DAMAGED", lambda folder: change(folder, 2, bytes, to=3)),
+            "a file of another program": (
+                "SINK_OF_ANOTHER_DATAFLOW",
+                lambda folder: cls.objects(folder).create("x.parquet", b""),
             ),
         }
 

@@ -60,6 +60,11 @@ class SinkCase(Protocol):
         """Return all rows visible now, though a killed process may have left a transaction open."""
         return cls.read(folder)
 
+    @classmethod
+    def remove(cls, folder: Path) -> None:
+        """Remove the place."""
+        shutil.rmtree(folder)
+
     @staticmethod
     def spoil(folder: Path) -> None:
         """Put rows into the sink's place that no Boatlift wrote."""
@@ -467,7 +472,7 @@ class SinkLaws:
             assert all(str(folder) in finding.name for finding in found), "it says where"
             assert all(str(finding).startswith(f"{finding.name}: [{condition}] ") for finding in found)
             assert _contents_of(folder) == before
-            shutil.rmtree(folder)
+            self.case.remove(folder)
 
     def test_values_stay_what_they_are(self, sink: Sink, folder: Path) -> None:
         rows = [

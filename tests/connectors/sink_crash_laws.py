@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 from pathlib import Path
 from typing import ClassVar
@@ -74,7 +73,7 @@ class SinkCrashLaws:
             assert put(successor, folder, 2) is Outcome.APPENDED
             assert self.case.read(folder) == visible(successor, 3)
             successor.close()
-            shutil.rmtree(folder)
+            self.case.remove(folder)
         assert min(seen.values()) > 0, f"points before and after the act: {seen}"
 
     @pytest.mark.crash
@@ -128,6 +127,6 @@ class SinkCrashLaws:
             assert put(successor, folder, 2) is Outcome.APPENDED
             assert self.case.read(folder) == visible(successor, 3), f"at line {point}"
             successor.close()
-            shutil.rmtree(folder)
+            self.case.remove(folder)
         assert fenced
         assert committed

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from boatlift.testing.object_server import ObjectServer
 from connectors.cases import (
     CsvCase,
     CsvRangesCase,
@@ -10,6 +15,7 @@ from connectors.cases import (
     JsonArrayCase,
     JsonLinesCase,
     JsonRangesCase,
+    ParquetBucketCase,
     ParquetCase,
     ParquetFilesCase,
     ParquetRangesCase,
@@ -27,6 +33,14 @@ from connectors.source_laws import SourceLaws
 
 class TestParquetSink(SinkLaws, SinkCrashLaws):
     case = ParquetCase
+
+
+class TestParquetSinkInABucket(SinkLaws, SinkCrashLaws):
+    case = ParquetBucketCase
+
+    @pytest.fixture(autouse=True)
+    def _server(self, object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("BOATLIFT_SCRATCH", str(tmp_path / "own scratch"))
 
 
 class TestSqliteSink(SinkLaws, SinkCrashLaws):

@@ -44,7 +44,8 @@ RETRY_FOR = 60.0
 TOKEN = "boatlift-writer"  # noqa: S105 - the name of an attribute
 """The attribute of an object with the token of the call that created it."""
 
-CACHE = "cache"
+CACHE, MAPPED = "cache", "runs/"
+"""The folder of the cache, and the kind of objects that tasks map as soon as they are created."""
 
 _T = TypeVar("_T")
 _FIRST_REST, _LONGEST_REST = 0.05, 2.0
@@ -126,7 +127,7 @@ class ObjectStore:
     def create(self, name: str, content: bytes | Path) -> None:
         parts_of(name)
         self._create(name, content)
-        if isinstance(content, Path):
+        if isinstance(content, Path) and name.startswith(MAPPED):
             self._keep(content, self._cached(name))
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
@@ -198,7 +199,7 @@ class ObjectStore:
             with suppress(FileNotFoundError):
                 self._patiently(f"deleting {some[0]}", partial(obstore.delete, self._clients["small"], some))
 
-    def local_path(self, name: str) -> Path | None:
+    def local_path(self, name: str) -> Path:
         """Return the file of an object in the cache; it is fetched if it is not there.
 
         Raises:
@@ -209,6 +210,10 @@ class ObjectStore:
         if not file.exists():
             self._fetch(name, file)
         return file
+
+    def forget(self, name: str) -> None:
+        """Remove an object's file from the cache."""
+        self._cached(name).unlink(missing_ok=True)
 
     def scratch(self, owner: int) -> Path:
         self._local.root.mkdir(parents=True, exist_ok=True)

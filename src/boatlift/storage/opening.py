@@ -40,7 +40,7 @@ def open_store(
         return place
     if isinstance(place, str) and place.startswith("s3://"):
         refuse_place(place)
-        folder = Path(scratch or _scratch_of_this_machine()).absolute()
+        folder = Path(scratch or scratch_of_this_machine()).absolute()
         return ObjectStore.open(place, folder, create=create, endpoint=endpoint, retry_for=retry_for, linger=linger)
     return LocalStore.open(Path(place), create=create)
 
@@ -55,7 +55,8 @@ def reopened(store: Store) -> Store:
     return store
 
 
-def _scratch_of_this_machine() -> Path:
+def scratch_of_this_machine() -> Path:
+    """Return the folder below which stores of objects have their scratch, if none is named."""
     given = os.environ.get("BOATLIFT_SCRATCH")
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(given) if given else Path(caches) / "boatlift"

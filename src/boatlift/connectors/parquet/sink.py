@@ -21,12 +21,13 @@ from boatlift.connectors.kit import (
     user_columns,
     whole_number,
 )
+from boatlift.connectors.parquet.bucket import ParquetBucketSink
 from boatlift.connectors.parquet.folder import FolderIdentity, OwnedFolder, StepFolder, io_errors
 from boatlift.dataflow.columns import WEIGHT, quoted
 from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged
 from boatlift.dataflow.policies import Batch, seconds_in
 from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
-from boatlift.paths import refuse_url
+from boatlift.paths import refuse_place, refuse_url
 from boatlift.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
@@ -46,13 +47,13 @@ def parquet(
     compression: str = "zstd",
     every: str | None = None,
     rows: int | None = None,
-) -> ParquetSink:
-    """Return a sink that appends each step as one Parquet file to a folder.
+) -> ParquetSink | ParquetBucketSink:
+    """Return a sink that appends each step as one Parquet file to a folder, or below a prefix of a bucket.
 
     `spark.read.parquet(path)` and `pyarrow.parquet.read_table(path)` return exactly the committed rows, at any moment.
 
     Args:
-        path: The folder; made if absent. It belongs to this sink alone.
+        path: The folder, made if absent; or `s3://BUCKET/PREFIX`. It belongs to this sink alone.
         key: Key columns: the sink then gets upserts (`_weight` +1) and deletes (−1). None: all changes.
         compression: `zstd` (level 1: smallest), `snappy`, `lz4` or `none` (fastest).
         every: A period, such as `"1 minute"`: the rows of all steps in this time are one step of the sink, in one file.
@@ -66,7 +67,11 @@ def parquet(
     Examples:
         >>> flights.sink("copy", bl.parquet("copy"))
     """
-    refuse_url(path, "a parquet sink")
+    is_url = isinstance(path, str) and path.startswith("s3://")
+    if is_url:
+        refuse_place(path, "a parquet sink")
+    else:
+        refuse_url(path, "a parquet sink", ", or an s3:// URL, as text")
     if compression not in _COMPRESSIONS:
         raise InvalidError("BAD_OPTION", f"compression is {compression!r}: choose one of {', '.join(_COMPRESSIONS)}")
     if key is not None and (isinstance(key, str) or not key):
@@ -79,7 +84,10 @@ def parquet(
         raise InvalidError("BAD_OPTION", "rows bounds the files of every: give every, too, as in every='1 minute'")
     bound = None if rows is None else whole_number("rows", rows)
     gathers = None if every is None else Batch(seconds=seconds_in(every, "every"), rows=bound)
-    return ParquetSink(Path(path).absolute(), None if key is None else tuple(key), compression, gathers=gathers)
+    keyed_by = None if key is None else tuple(key)
+    if is_url:
+        return ParquetBucketSink(str(path), keyed_by, compression, gathers=gathers)
+    return ParquetSink(Path(path).absolute(), keyed_by, compression, gathers=gathers)
 
 
 class ParquetSink(SinkBase):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,16 +16,22 @@ import xxhash
 from boatlift.connectors.parquet.folder import FORMAT, FolderIdentity, StepFolder
 from boatlift.errors import DataError, Finding, InvalidError
 
+if TYPE_CHECKING:
+    from boatlift.connectors.parquet.bucket import PartRecord
+
 _KEY = b"boatlift"
 _BLANK = "0" * 32
 _CHECK = b'"check": "'
 _ROWS_A_GROUP = 1024 * 1024
+_MAGIC = b"PAR1"
+_END_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
     """The record of a step in its file, under the key `boatlift` of the footer."""
 
+    FORMAT: ClassVar[int] = FORMAT
     dataflow: str
     sink: str
     step: int
@@ -45,7 +52,9 @@ def check_types(schema: pa.Schema) -> None:
                 )
 
 
-def write_step(path: Path, schema: pa.Schema, pieces: Sequence[pa.Table], record: StepRecord, compression: str) -> None:
+def write_step(
+    path: Path, schema: pa.Schema, pieces: Sequence[pa.Table], record: StepRecord | PartRecord, compression: str
+) -> None:
     """Write a step's file; publishing it makes it durable.
 
     Args:
@@ -63,7 +72,7 @@ def write_step(path: Path, schema: pa.Schema, pieces: Sequence[pa.Table], record
     with writer:
         for piece in pieces:
             writer.write_table(piece.cast(schema), row_group_size=min(piece.num_rows, _ROWS_A_GROUP))
-        writer.add_key_value_metadata({_KEY: json.dumps({"format": FORMAT, **asdict(record), "check": _BLANK})})
+        writer.add_key_value_metadata({_KEY: json.dumps({"format": record.FORMAT, **asdict(record), "check": _BLANK})})
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
         at = _find_check(path, content)
         content[at : at + len(_BLANK)] = _digest(content, at).encode()
@@ -76,28 +85,74 @@ def read_rows(path: Path) -> pa.Table:
 
 def read_record(path: Path, step: int) -> StepRecord:
     """Read the record in the file of a step."""
-    metadata = _footer(path).metadata
-    text = (metadata.metadata or {}).get(_KEY)
-    if text is None:
-        raise DataError(
-            "SINK_OF_ANOTHER_DATAFLOW",
-            f"{path} was not written by Boatlift: move it away, or give the sink a folder of its own",
-        )
+    footer = _footer(path)
+    metadata = footer.metadata
     try:
-        fields = json.loads(text)
-        version = int(fields.pop("format"))
-        fields.pop("check")
-        if version > FORMAT:
-            newer = f"{path} has format {version}, this version reads {FORMAT}: upgrade Boatlift"
-            raise DataError("NEWER_FORMAT", newer)
-        record = StepRecord(**fields)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        record = StepRecord(**record_in(footer, path, FORMAT))
+    except TypeError as error:
         raise _damaged(path, "its record cannot be read") from error
     if record.rows != metadata.num_rows:
         raise _damaged(path, f"it has {metadata.num_rows} rows and its record says {record.rows}")
     if record.step != step:
         raise _damaged(path, f"it holds step {record.step}")
     return record
+
+
+def record_in(footer: pq.ParquetFile, place: Path | str, newest: int) -> dict[str, Any]:
+    """Return the fields of the record in a footer.
+
+    Args:
+        place: Where the file is, for errors.
+        newest: The newest format that is read.
+    """
+    text = (footer.metadata.metadata or {}).get(_KEY)
+    if text is None:
+        raise DataError(
+            "SINK_OF_ANOTHER_DATAFLOW",
+            f"{place} was not written by Boatlift: move it away, or give the sink a place of its own",
+        )
+    try:
+        fields: dict[str, Any] = json.loads(text)
+        version = int(fields.pop("format"))
+        fields.pop("check")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(place, "its record cannot be read") from error
+    if version > newest:
+        raise DataError("NEWER_FORMAT", f"{place} has format {version}, this version reads {newest}: upgrade Boatlift")
+    return fields
+
+
+def footer_of(read: Callable[[int, int], bytes], size: int, place: str) -> pq.ParquetFile:
+    """Return the footer of a file, of which nothing else is read.
+
+    Args:
+        read: Takes a begin and a length, and returns the bytes.
+    """
+    end = read(max(0, size - _END_BYTES), _END_BYTES)
+    if len(end) < len(_MAGIC) + 4 or end[-4:] != _MAGIC:
+        raise _damaged(place, "it is not a whole Parquet file")
+    length = int.from_bytes(end[-8:-4], "little") + 8
+    if length > size:
+        raise _damaged(place, "its footer cannot be read")
+    if length > len(end):
+        end = read(size - length, length)
+    try:
+        return pq.ParquetFile(pa.BufferReader(_MAGIC + end[-length:]))
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise _damaged(place, "its footer cannot be read") from error
+
+
+def check_file(path: Path, place: Path | str) -> None:
+    """Raise `[SINK_DAMAGED]` if a file's bytes are not those that were written."""
+    with path.open("rb") as file:
+        try:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError as error:  # no bytes
+            raise _damaged(place, "it is not a whole Parquet file") from error
+        with mapped as content:
+            at = _find_check(place, content)
+            if content[at : at + len(_BLANK)] != _digest(content, at).encode():
+                raise _damaged(place, "its bytes are not those that were written")
 
 
 def read_columns(path: Path) -> list[tuple[str, pa.DataType]]:
@@ -124,10 +179,7 @@ def verify_folder(folder: StepFolder, after: int = -1) -> Iterator[Finding]:
         path = folder.step_path(step)
         try:
             record = read_record(path, step)
-            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                at = _find_check(path, content)
-                if content[at : at + len(_BLANK)] != _digest(content, at).encode():
-                    raise _damaged(path, "its bytes are not those that were written")
+            check_file(path, path)
             if identity is not None:
                 identity.refuse_stranger(record.dataflow, record.sink, path)
         except DataError as error:
@@ -146,7 +198,7 @@ def _footer(path: Path) -> pq.ParquetFile:
         raise _damaged(path, "its footer cannot be read") from error
 
 
-def _find_check(path: Path, content: mmap.mmap) -> int:
+def _find_check(path: Path | str, content: mmap.mmap) -> int:
     at = content.rfind(_CHECK)
     if at < 0:
         raise _damaged(path, "it carries no checksum")
@@ -163,7 +215,7 @@ def _digest(content: mmap.mmap, at: int) -> str:
     return digest.hexdigest()
 
 
-def _damaged(path: Path, why: str) -> DataError:
+def _damaged(path: Path | str, why: str) -> DataError:
     return DataError("SINK_DAMAGED", f"{path} is damaged, {why}: restore it from a copy")
 
 
