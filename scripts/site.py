@@ -65,8 +65,8 @@ GROUPS = {
     "Inside of transforms": ("now", "rand", "uuid", "call"),
     "State and timers": ("KeyedBatch", "Processed", "Timers", "StatefulOperator"),
     "Run and look": (
-        "session", "store", "run", "start", "Running", "Progress", "plan", "evolution", "rewind", "Keep", "status", "Receipt",
-        "Delivery",
+        "session", "store", "run", "start", "Running", "Progress", "plan", "evolution", "rewind", "Keep", "status",
+        "Receipt", "Delivery",
     ),
     "Errors": (
         "BoatliftError", "InvalidError", "DataError", "DivergedError", "UnavailableError", "UserCodeError",

@@ -46,7 +46,12 @@ def test_every_public_function_has_an_example(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if examples_of(name, {}).examples])
-def test_an_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_an_example_runs(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, request: pytest.FixtureRequest
+) -> None:
+    if name == "bl.store":
+        request.getfixturevalue("object_server")
+        monkeypatch.setenv("BOATLIFT_SCRATCH", str(tmp_path / "scratch"))
     monkeypatch.chdir(tmp_path)
     Path("data").mkdir()
     Path("data/flights.csv").write_text(FLIGHTS)

@@ -68,7 +68,7 @@ def test_status_is_what_the_command_shows_while_it_runs_and_after(
 @pytest.mark.parametrize("store", [None, 7])
 def test_a_store_that_is_none_is_refused(spark: SparkSession, store: Any) -> None:
     for call in (bl.run, bl.start):
-        with pytest.raises(bl.InvalidError, match=rf"\[BAD_OPTION\] store={store}: name a folder, as in store='"):
+        with pytest.raises(bl.InvalidError, match=rf"\[BAD_OPTION\] store={store}: give a folder, such as"):
             call(flow_of("v > 0"), store, available_now=True, spark=spark)
 
 
@@ -89,10 +89,21 @@ def test_a_run_that_fails_in_the_background_says_so_at_once(
     assert "[BAD_ROW]" in repr(running)
 
 
-def test_the_status_of_a_store_that_is_no_folder_says_what_to_give(spark: SparkSession) -> None:
+def test_the_status_of_a_store_of_another_kind_says_what_to_give(spark: SparkSession) -> None:
     from boatlift.storage.local import LocalStore
 
-    running = bl.start(flow_of("v > 0"), LocalStore.open(Path("s"), create=True), available_now=True, spark=spark)
+    class Another:
+        def __init__(self, store: LocalStore) -> None:
+            self._store = store
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._store, name)
+
+    opened = LocalStore.open(Path("s"), create=True)
+    running = bl.start(flow_of("v > 0"), opened, available_now=True, spark=spark)
+    running.wait()
+    assert running.status() == bl.status("s")
+    running = bl.start(flow_of("v > 0"), Another(opened), available_now=True, spark=spark)
     running.wait()
     with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] .* start with store='FOLDER'"):
         running.status()

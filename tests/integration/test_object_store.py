@@ -6,6 +6,7 @@ from contextlib import chdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
@@ -105,3 +106,19 @@ def test_options_that_are_wrong(tmp_path: Path) -> None:
             bl.store(url, **options)  # type: ignore[arg-type]
     with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] store=7: give a folder"):
         bl.run(flow_of(), 7)  # type: ignore[arg-type]
+
+
+def test_pushed_rows_come_out_once_on_this_machine_and_on_another(
+    url: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for machine, numbers in (("scratch", range(5)), ("another", range(5, 8))):
+        monkeypatch.setenv("BOATLIFT_SCRATCH", str(tmp_path / machine))
+        flow = bl.Dataflow("orders")
+        flow.source("pushed", bl.push("id LONG NOT NULL, item STRING")).sink("rows", bl.parquet("rows"))
+        running = bl.start(flow, url, spark=spark)
+        for number in numbers:
+            flow.push("pushed", {"id": number, "item": "x"}, key=f"key {number}")
+        running.stop()
+    bl.run(flow, url, available_now=True, spark=spark)  # a stop leaves rows that are recorded to the next run
+    found = pq.read_table("rows").to_pylist()
+    assert sorted(row["id"] for row in found) == list(range(8))

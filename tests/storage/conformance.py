@@ -153,6 +153,17 @@ class StoreLaws:
         assert list(store.list("")) == []
         assert store.size("a/b") is None
 
+    def test_several_are_listed_with_sizes_read_and_deleted_at_once(self, store: Store) -> None:
+        contents = {f"log/{number:012}": bytes(number) for number in range(40)}
+        for name, content in contents.items():
+            store.create(name, content)
+        assert list(store.sizes("log/").items()) == [(name, len(content)) for name, content in contents.items()]
+        assert list(store.read_all([*contents])) == list(contents.values())
+        with pytest.raises(DataError, match=r"\[MISSING_OBJECT\]"):
+            list(store.read_all(["log/000000000001", "log/x"]))
+        store.delete(*[*contents][:30], "log/x")
+        assert list(store.list("")) == [*contents][30:]
+
     # names, scratch, local paths
 
     @pytest.mark.parametrize(

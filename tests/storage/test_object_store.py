@@ -8,6 +8,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -130,6 +131,7 @@ def test_what_only_asks_is_asked_again(through: Any, fault: ProxyFault, act: str
         case "list":
             assert store.sizes("") == {"runs/1": len(content)}
         case "file":
+            store.forget("runs/1")
             assert store.local_path("runs/1").read_bytes() == content
         case "delete":
             store.delete("runs/1", "runs/2")
@@ -150,7 +152,7 @@ def test_a_server_that_stays_away_fails_a_create_and_every_later_one(through: An
     store.reopened().create("log/1", b"own")
 
 
-def test_a_put_that_lands_after_its_process_has_given_up_is_one_object_of_one_writer(through: Any) -> None:
+def test_a_put_without_an_answer_is_found_by_its_token(through: Any) -> None:
     store = through(Once(ProxyFault.HANGS_AFTER, "PUT", times=1000), retry_for=PATIENCE)
     store.create("log/1", b"own")  # the token tells, though no answer came
     assert store.read("log/1") == b"own"
@@ -319,6 +321,7 @@ def test_a_full_disk_under_the_cache_is_told(
 ) -> None:
     store = opened("here")
     store.create("runs/1", b"rows")
+    store.forget("runs/1")
 
     def full(*_: object) -> Path:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -341,3 +344,90 @@ def test_a_forked_process_is_refused(opened: Callable[[str], ObjectStore]) -> No
             os._exit(7)
         os._exit(8)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_more_names_than_a_page_has(opened: Callable[[str], ObjectStore]) -> None:
+    store = opened("here")
+    names = [f"log/{number:012}" for number in range(1100)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda name: store.create(name, b"x"), names))
+    assert list(store.list("log/")) == names
+    assert list(store.read_all(names[:50])) == [b"x"] * 50
+    store.delete(*names)
+    assert list(store.list("")) == []
+
+
+def test_another_store_at_the_same_url_has_another_scratch(opened: Callable[[str], ObjectStore]) -> None:
+    """A store is removed from the bucket and another one begins there, which this machine's files say nothing about."""
+    folders = []
+    for identity in (b"one", b"another"):
+        store = opened("here")
+        store.create("dataflow", identity)
+        folders.append(store.scratch(1))
+        assert list(folders[-1].iterdir()) == []
+        (folders[-1] / "soft-checkpoints").write_bytes(identity)
+        store.delete("dataflow")
+    assert folders[0] != folders[1]
+
+
+def test_a_cache_from_before_the_computer_started_is_not_believed(
+    opened: Callable[[str], ObjectStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened("here")
+    store.discard_scratch(before=1)
+    store.create("runs/1", b"rows")
+    store.local_path("runs/1").write_bytes(bytes(4))  # of the same size
+    store.discard_scratch(before=1)
+    assert store.local_path("runs/1").read_bytes() == bytes(4)
+    monkeypatch.setattr("boatlift.storage.object_store.boot_of_computer", lambda: "another")
+    store.discard_scratch(before=1)
+    assert store.local_path("runs/1").read_bytes() == b"rows"
+
+
+def test_a_request_without_an_answer_is_told(through: Any, caplog: pytest.LogCaptureFixture) -> None:
+    store = through(Once(ProxyFault.REFUSED, "PUT", times=7))
+    store.create("log/1", b"own")
+    assert "creating log/1 in s3://" in caplog.text
+    assert "has no clear answer yet: trying for 30 s" in caplog.text
+
+
+def test_a_failure_stays_whatever_another_thread_is_told(through: Any) -> None:
+    faults = Once(ProxyFault.REFUSED, "PUT", times=1000)
+    store = through(faults, retry_for=1.0)
+    with ThreadPoolExecutor(2) as threads:
+        both = [threads.submit(store.create, f"log/{number}", b"own") for number in (1, 2)]
+        assert all(isinstance(each.exception(), UnavailableError) for each in both)
+    faults.left = 0
+    with pytest.raises(UnavailableError, match=r"\[STORE_FAILED\].*takes no more writes"):
+        store.create("log/3", b"own")
+
+
+def test_pushed_rows_of_another_history_are_not_taken_from_the_cache(opened: Callable[[str], ObjectStore]) -> None:
+    """A bucket is restored from a copy: another machine gives the numbers of input objects again."""
+    here, there = opened("here"), opened("there")
+    here.create("dataflow", b"one")
+    here.create("input/orders/000000000002", b"first")
+    assert here.local_path("input/orders/000000000002").read_bytes() == b"first"
+    there.delete("input/orders/000000000002")
+    there.create("input/orders/000000000002", b"other")
+    here.discard_scratch(before=1)
+    assert here.local_path("input/orders/000000000002").read_bytes() == b"other"
+
+
+def test_names_that_no_object_can_have_are_left_out(
+    object_server: ObjectServer, opened: Callable[[str], ObjectStore], tmp_path: Path
+) -> None:
+    import obstore
+    from obstore.store import S3Store
+
+    store = opened("here")
+    store.create("log/1", b"")
+    other = S3Store(object_server.bucket, endpoint=object_server.environment["AWS_ENDPOINT_URL"], allow_http=True)
+    for name in ("log/.DS Store", "a b"):
+        obstore.put(other, f"{tmp_path.name}/{name}", b"")
+    assert list(store.list("")) == ["log/1"]
+
+
+def test_a_file_that_a_newer_owner_has_discarded_is_told(opened: Callable[[str], ObjectStore], tmp_path: Path) -> None:
+    with pytest.raises(FencedError, match=r"\[FENCED\].*discarded this one's file of runs/1"):
+        opened("here").create("runs/1", tmp_path / "gone")

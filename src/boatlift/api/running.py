@@ -278,6 +278,10 @@ def store(
         InvalidError: `[BAD_OPTION]`; `[STORE_NOT_FOUND]` there is no such bucket; `[NOT_ADMITTED]`;
             `[STORE_UNSUITABLE]` the server cannot fence an older run; `[MISSING_EXTRA]`.
         UnavailableError: `[STORE_FAILED]` the server does not answer.
+
+    Examples:
+        >>> flights.sink("copy", bl.parquet("copy"))
+        >>> bl.run(flow, bl.store("s3://boatlift/examples/copy", linger=0.2), available_now=True)
     """
     if not url.startswith("s3://"):
         raise InvalidError("BAD_OPTION", f"url is {url!r}: give s3://BUCKET/PREFIX; a folder needs no bl.store")
@@ -291,6 +295,8 @@ def store(
 
 
 def _opened(store: str | Path | Store, *, create: bool) -> Store:
+    if isinstance(store, ObjectStore):
+        return store.reopened()  # a failure of the run before is not this one's
     if isinstance(store, StorePlace):
         return open_store(store, create=create)
     if not isinstance(store, Store):

@@ -30,7 +30,7 @@ from boatlift.console.messages import (
 )
 from boatlift.console.points import keep, reset, rewind
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
-from boatlift.paths import refuse_place
+from boatlift.paths import refuse_place, refuse_url
 from boatlift.spark.session.settings import DEFAULT_MASTER
 
 app = App(
@@ -123,6 +123,7 @@ def run(
     if scratch is not None:
         if not store.startswith("s3://"):
             raise InvalidError("BAD_OPTION", f"--scratch is for s3:// stores, and {store} has its own: omit it")
+        refuse_url(scratch, "scratch")
         os.environ["BOATLIFT_SCRATCH"] = scratch
     refuse_place(store)
     check_flow(flow)

@@ -137,3 +137,11 @@ class DurableFolders:
             # Folders above the base that this user may not list were made by others.
             self._sync(folder.parent)
         self._durable.add(folder)
+
+
+def boot_of_computer() -> str:
+    """Return an id of the last start of this computer; empty where the system has none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:  # no Linux
+        return ""

@@ -12,13 +12,15 @@ of this machine, or of one that all machines mount. Objects never change, so nei
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,8 +34,10 @@ from boatlift.errors import (
     InvalidError,
     UnavailableError,
 )
+from boatlift.storage.filesystem import boot_of_computer
+from boatlift.storage.identities import IDENTITY
 from boatlift.storage.local import LocalStore
-from boatlift.storage.store import SCRATCH, TEMPORARY, parts_of
+from boatlift.storage.store import PART, SCRATCH, TEMPORARY, parts_of
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
@@ -44,19 +48,29 @@ RETRY_FOR = 60.0
 TOKEN = "boatlift-writer"  # noqa: S105 - the name of an attribute
 """The attribute of an object with the token of the call that created it."""
 
-CACHE, MAPPED = "cache", "runs/"
-"""The folder of the cache, and the kind of objects that tasks map as soon as they are created."""
+logger = logging.getLogger(__name__)
+
+CACHE, RUNS = "cache", "runs/"
+"""The folder of the cache; and the objects whose names are never given again."""
+
+READ_BY_TASKS = (RUNS, "input/")
+"""Objects that tasks read as soon as they are created."""
 
 _T = TypeVar("_T")
 _FIRST_REST, _LONGEST_REST = 0.05, 2.0
-_SMALL_BYTES = 8 << 20
-_TIMEOUTS = {"small": "10s", "large": "300s"}
-"""For one request, until its body is there: by the bytes of an object, or of a part of it."""
+_PART_BYTES = 2 << 20
+"""The most bytes that one request reads, so that a slow line moves them in time."""
+
+_SMALL_BYTES = 4 << 20
+_TIMEOUTS = {"small": "20s", "large": "300s"}
+"""For one request until its body is there; a larger object is written with the longer one."""
 
 _CONNECTIONS = 16
 _DELETED_AT_ONCE = 1000
 _CODE = re.compile(r"<Code>(\w+)</Code>")
-_REFUSED = re.compile(r"status code: 40[13]\b|<Code>AuthorizationHeaderMalformed|configured region")
+_REFUSED = re.compile(
+    r"status code: 40[13]\b|AccessDenied|ExpiredToken|InvalidToken|AuthorizationHeaderMalformed|configured region"
+)
 _LOUD = 1.0
 """The rest from which on a request that is sent again is told."""
 
@@ -86,8 +100,8 @@ class ObjectStore:
         self._failure: str | None = None
         self._process = os.getpid()
         self._clients = {size: self._client(timeout) for size, timeout in _TIMEOUTS.items()}
-        place = hashlib.sha256(f"{self._endpoint} {self.url}".encode()).hexdigest()[:16]
-        self._local = LocalStore(scratch / place)
+        self._root = scratch / _hash_of(f"{self._endpoint} {self.url}".encode())
+        self._scratch: LocalStore | None = None
         self._pool = ThreadPoolExecutor(_CONNECTIONS, "boatlift-objects")
 
     @classmethod
@@ -114,7 +128,7 @@ class ObjectStore:
         store = cls(url, scratch, endpoint, retry_for, linger)
         first = next(store.list(""), None)
         if create:
-            LocalStore.open(store._local.root, create=True)
+            LocalStore.open(store._root, create=True)
             store._probe()
         elif first is None:
             raise InvalidError("STORE_NOT_FOUND", f"there is no store in {store.url}: give the URL that run was given")
@@ -122,32 +136,39 @@ class ObjectStore:
 
     def reopened(self) -> ObjectStore:
         """Return the same store without the failure of this one."""
-        return type(self)(self.url, self._local.root.parent, self._endpoint, self._retry_for, self.linger)
+        return type(self)(self.url, self._root.parent, self._endpoint, self._retry_for, self.linger)
 
     def create(self, name: str, content: bytes | Path) -> None:
         parts_of(name)
         self._create(name, content)
-        if isinstance(content, Path) and name.startswith(MAPPED):
-            self._keep(content, self._cached(name))
+        if name.startswith(READ_BY_TASKS):
+            with suppress(OSError):  # then it is fetched
+                self._keep(content, self._cached(name))
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
         parts_of(name)
-        import obstore
-
         if length == 0:
             if self.size(name) is None:
                 raise self._missing(name)
             return b""
-        client = self._clients["large" if length is None or length > _SMALL_BYTES else "small"]
+        end = None if length is None else start + length
+        parts = list[bytes]()
+        while end is None or start < end:
+            asked = _PART_BYTES if end is None else min(_PART_BYTES, end - start)
+            parts.append(self._read_part(name, start, asked))
+            start += len(parts[-1])
+            if len(parts[-1]) < asked:
+                break
+        return b"".join(parts)
+
+    def _read_part(self, name: str, start: int, length: int) -> bytes:
+        import obstore
 
         def get() -> bytes:
-            if length is not None:
-                return bytes(obstore.get_range(client, name, start=start, length=length))
-            options: Any = {"range": {"offset": start}} if start else None
-            return bytes(obstore.get(client, name, options=options).bytes())
+            return bytes(obstore.get_range(self._clients["small"], name, start=start, length=length))
 
         try:
-            return self._patiently(f"reading {name}", get, ends=lambda text: " 416 " in text)
+            return self._patiently(f"reading {name}", get, ends=lambda text: "status code: 416" in text)
         except FileNotFoundError:
             raise self._missing(name) from None
         except _EndedError:
@@ -175,11 +196,12 @@ class ObjectStore:
             pages = obstore.list(self._clients["small"], prefix=folder or None, chunk_size=1000)
             return {each["path"]: int(each["size"]) for page in pages for each in page}
 
-        if ".." in folder.split("/"):  # a prefix that no object can have
+        if folder and not _is_name(folder):
             return {}
         found = self._patiently(f"listing {prefix or 'the store'}", listed)
         own = (f"{TEMPORARY}/", f"{SCRATCH}/")
-        return {name: found[name] for name in sorted(found) if name.startswith(prefix) and not name.startswith(own)}
+        names = [name for name in found if name.startswith(prefix) and not name.startswith(own) and _is_name(name)]
+        return {name: found[name] for name in sorted(names)}
 
     def list(self, prefix: str) -> Iterator[str]:
         return iter(self.sizes(prefix))
@@ -216,26 +238,38 @@ class ObjectStore:
         self._cached(name).unlink(missing_ok=True)
 
     def scratch(self, owner: int) -> Path:
-        self._local.root.mkdir(parents=True, exist_ok=True)
-        return self._local.scratch(owner)
+        scratch = self._scratch_of_store()
+        scratch.root.mkdir(parents=True, exist_ok=True)
+        return scratch.scratch(owner)
 
     def scratches(self) -> dict[int, Path]:
-        return self._local.scratches()
+        return self._scratch_of_store().scratches()
 
     def bytes_in_scratch(self) -> int:
         """Return the bytes of all files in scratch, as far as this machine sees it."""
-        return self._local.bytes_in_scratch()
+        return self._scratch_of_store().bytes_in_scratch()
 
     def discard_scratch(self, before: int) -> None:
-        """Remove the scratch folders of earlier owners, and files of the cache that are not those of the store."""
-        self._local.discard_scratch(before)
-        root = self._local.root / CACHE
-        there = self.sizes("")
+        """Remove the scratch folders of earlier owners, and files of the cache that another one may have changed."""
+        scratch = self._scratch_of_store()
+        scratch.root.mkdir(parents=True, exist_ok=True)
+        scratch.discard_scratch(before)
+        for other in self._root.iterdir():
+            if other != scratch.root:  # of a store that was at this URL before
+                shutil.rmtree(other, ignore_errors=True)
+        root, mark, boot = scratch.root / CACHE, scratch.root / "boot", boot_of_computer()
+        if not boot or not mark.exists() or mark.read_text() != boot:
+            # Files of the cache are not synced: a power loss may leave anything in them.
+            shutil.rmtree(root, ignore_errors=True)
+            mark.write_text(boot)
+        there = self.sizes(RUNS)
         for folder, _, files in os.walk(root):
             for file in files:
                 path = Path(folder) / file
-                if there.get(path.relative_to(root).as_posix()) != path.stat().st_size:
-                    path.unlink(missing_ok=True)
+                # Names other than those of runs are given again in a store that was restored from a copy.
+                with suppress(FileNotFoundError):
+                    if there.get(path.relative_to(root).as_posix()) != path.stat().st_size:
+                        path.unlink()
 
     def _client(self, timeout: str) -> S3Store:
         try:
@@ -265,9 +299,13 @@ class ObjectStore:
             self._create(name, b"second")
         except FencedError:
             unsuitable = ""
+        except UnavailableError as error:
+            if "NotImplemented" not in error.message and "501" not in error.message:
+                raise
+            unsuitable = "does not know If-None-Match: *, so two runs could write at once"
         else:
             unsuitable = "overwrites an object in spite of If-None-Match: *, so two runs could write at once"
-        if not unsuitable and self._writer_of(name) is None:
+        if not unsuitable and self._patiently(f"reading {name}", lambda: self._writer_of(name)) is None:
             unsuitable = "keeps no attributes of objects, so a lost answer could not be told from a lost race"
         self._delete([name])
         if unsuitable:
@@ -283,10 +321,13 @@ class ObjectStore:
             raise UnavailableError(
                 "STORE_FAILED", f"the store in {self.url} takes no more writes, since {self._failure}: run again"
             )
-        size = content.stat().st_size if isinstance(content, Path) else len(content)
+        try:
+            size = content.stat().st_size if isinstance(content, Path) else len(content)
+        except FileNotFoundError:
+            raise self._discarded(name) from None
         client = self._clients["large" if size > _SMALL_BYTES else "small"]
         token = secrets.token_hex(16)
-        for last in self._tries():
+        for last in self._tries(f"creating {name}"):
             error: BaseException | None = None
             try:
                 self._check_process()
@@ -295,7 +336,8 @@ class ObjectStore:
                 pass  # by this call, perhaps: what sent it again was told of the first one
             except (BaseError, FileNotFoundError) as failed:
                 error = failed
-                self._refuse_for_good(f"creating {name}", failed)
+                if isinstance(content, Path) and not content.exists():
+                    raise self._discarded(name) from None
             else:
                 return
             try:
@@ -310,6 +352,12 @@ class ObjectStore:
                 raise FencedError(
                     "OBJECT_EXISTS", f"{name} in {self.url} was created by another process: stop this one"
                 ) from None
+            if error is not None:
+                try:
+                    self._refuse_for_good(f"creating {name}", error)
+                except BoatliftError as refused:
+                    self._failure = refused.message
+                    raise
             if last:
                 self._failure = f"creating {name} had no clear answer: {_words_of(error)}"
                 raise UnavailableError("STORE_FAILED", f"{self.url}: {self._failure}: run again") from error
@@ -325,32 +373,55 @@ class ObjectStore:
         size = self.size(name)
         if size is None:
             raise self._missing(name)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        folder = self._local.root / TEMPORARY
-        folder.mkdir(exist_ok=True)
-        temporary = folder / secrets.token_hex(16)
         try:
-            with temporary.open("wb") as out:
-                starts = range(0, size, _SMALL_BYTES)
-                for part in self._pool.map(lambda start: self.read(name, start, _SMALL_BYTES), starts):
-                    out.write(part)
-            if temporary.stat().st_size != size:
-                raise DataError("CORRUPT", f"{name} in {self.url} does not have its {size} bytes: {RESTORE}")
-            temporary.replace(file)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with self._temporary() as temporary:
+                with temporary.open("wb") as out:
+                    starts = range(0, size, _PART_BYTES)
+                    for part in self._pool.map(lambda start: self.read(name, start, _PART_BYTES), starts):
+                        out.write(part)
+                if temporary.stat().st_size != size:
+                    raise DataError("CORRUPT", f"{name} in {self.url} does not have its {size} bytes: {RESTORE}")
+                temporary.replace(file)
         except OSError as error:
-            message = f"fetching {name} to {self._local.root} failed: {error}: free space, or give another --scratch"
+            place = self._scratch_of_store().root
+            message = f"fetching {name} to {place} failed: {error}: free space, or give another --scratch"
             raise UnavailableError("STORE_FAILED", message) from error
-        finally:
-            temporary.unlink(missing_ok=True)
 
-    def _keep(self, file: Path, cached: Path) -> None:
-        """Let the file of a new object be the cache's, too; a file of another disk is fetched if it is needed."""
-        with suppress(OSError):
-            cached.parent.mkdir(parents=True, exist_ok=True)
-            cached.hardlink_to(file)
+    def _keep(self, content: bytes | Path, cached: Path) -> None:
+        """Let the cache have a new object: by a link to its file, if that is on the same disk."""
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, Path):
+            cached.hardlink_to(content)
+            return
+        with self._temporary() as file:
+            file.write_bytes(content)
+            file.replace(cached)
+
+    @contextmanager
+    def _temporary(self) -> Iterator[Path]:
+        """Yield a name on the disk of the cache for a file that is not whole yet."""
+        folder = self._scratch_of_store().root / TEMPORARY
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / secrets.token_hex(16)
+        try:
+            yield file
+        finally:
+            file.unlink(missing_ok=True)
+
+    def _scratch_of_store(self) -> LocalStore:
+        """Return scratch in a folder of the store's identity: what an earlier store left at this URL is not its own."""
+        if self._scratch is not None:
+            return self._scratch
+        try:
+            identity = self.read(IDENTITY)
+        except DataError:
+            return LocalStore(self._root / "new")
+        self._scratch = LocalStore(self._root / _hash_of(identity))
+        return self._scratch
 
     def _cached(self, name: str) -> Path:
-        return self._local.root.joinpath(CACHE, *parts_of(name))
+        return self._scratch_of_store().root.joinpath(CACHE, *parts_of(name))
 
     def _patiently(self, act: str, ask: Callable[[], _T], ends: Callable[[str], bool] = lambda _: False) -> _T:
         """Ask until there is an answer, or time is up.
@@ -364,7 +435,7 @@ class ObjectStore:
         """
         from obstore.exceptions import BaseError
 
-        for last in self._tries():
+        for last in self._tries(act):
             self._check_process()
             try:
                 return ask()
@@ -376,16 +447,19 @@ class ObjectStore:
                     raise _EndedError from None
                 self._refuse_for_good(act, error)
                 if last:
-                    message = f"{act} in {self.url} failed: {_words_of(error)}: run again once it answers"
+                    unnamed = "" if "AWS_ACCESS_KEY_ID" in os.environ else "; AWS_ACCESS_KEY_ID is not set"
+                    message = f"{act} in {self.url} failed: {_words_of(error)}{unnamed}: run again once it answers"
                     raise UnavailableError("STORE_FAILED", message) from error
         raise AssertionError
 
-    def _tries(self) -> Iterator[bool]:
-        """Yield until time is up, with growing rests; True for the last time."""
+    def _tries(self, act: str) -> Iterator[bool]:
+        """Yield until time is up, with growing rests; True for the last time. After a second it is told."""
         rest, deadline = _FIRST_REST, time.monotonic() + self._retry_for
         while (now := time.monotonic()) < deadline:
             yield False
             time.sleep(min(rest, max(0.0, deadline - now)))
+            if rest < _LOUD <= 2 * rest:
+                logger.warning("%s in %s has no clear answer yet: trying for %.0f s", act, self.url, self._retry_for)
             rest = min(2 * rest, _LONGEST_REST)
         yield True
 
@@ -403,12 +477,23 @@ class ObjectStore:
                 "and AWS_REGION of a user with the rights to read, write, list and delete below this URL",
             ) from error
 
+    def _discarded(self, name: str) -> BoatliftError:
+        return FencedError("FENCED", f"a newer process has discarded this one's file of {name}: stop this one")
+
     def _missing(self, name: str) -> BoatliftError:
         return DataError("MISSING_OBJECT", f"{name} is not in {self.url}: {RESTORE}")
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
             raise InternalError("INTERNAL", "a client of an object store is of no use in a forked process")
+
+
+def _is_name(name: str) -> bool:
+    return all(PART.match(part) for part in name.split("/"))
+
+
+def _hash_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 class _EndedError(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from boatlift.paths import refuse_place
+from boatlift.paths import refuse_place, refuse_url
 from boatlift.storage.local import LocalStore
 from boatlift.storage.object_store import RETRY_FOR, ObjectStore
 from boatlift.storage.store import Store
@@ -40,6 +40,8 @@ def open_store(
         return place
     if isinstance(place, str) and place.startswith("s3://"):
         refuse_place(place)
+        if scratch is not None:
+            refuse_url(scratch, "scratch")
         folder = Path(scratch or scratch_of_this_machine()).absolute()
         return ObjectStore.open(place, folder, create=create, endpoint=endpoint, retry_for=retry_for, linger=linger)
     return LocalStore.open(Path(place), create=create)

@@ -96,6 +96,7 @@ class ParquetBucketSink(SinkBase):
         self._context, self._failed = context, None
         with self._errors():
             self._store = self._opened_store(create=True)
+            self._drafts = self._store.scratch(context.token)
             for _ in range(_CLAIM_ATTEMPTS):
                 self._last, newest = self._newest(self._store)
                 if newest is not None:
@@ -240,7 +241,7 @@ class ParquetBucketSink(SinkBase):
         store = self._store
         assert store is not None, "open comes first"
         schema = pa.schema([field.with_nullable(field.name != WEIGHT) for field in self._opened.schema])
-        draft = store.scratch(record.token) / f"{os.getpid()}-{_name(self._last + 1)}"
+        draft = self._drafts / f"{os.getpid()}-{_name(self._last + 1)}"
         try:
             write_step(draft, schema, pieces, record, self._compression)
             store.create(_name(self._last + 1), draft)

@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from boatlift.conditions import Retry
-from boatlift.errors import BoatliftError, UserCodeError
+from boatlift.errors import BoatliftError, DataError, UserCodeError
 from boatlift.recovery import RecoveryGraph
 from boatlift.runtime.host.context import HostContext
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import Message
 from boatlift.storage.records.payloads import runs_of
+from boatlift.storage.records.records import RunRef
 
 RETRIES = 3  # the retries of a processor without a new step; the next failure ends the run
 BACKOFF_SECONDS = 0.2  # the backoff before the first of these retries; each further one is twice as long
@@ -95,8 +96,14 @@ class Failures:
         return frozenset(
             self._graph.edges[message.edge].source
             for message in messages
-            if not all(self._engine.path(run).exists() for run in runs_of(message.payload))
+            if not all(map(self._is_there, runs_of(message.payload)))
         )
+
+    def _is_there(self, run: RunRef) -> bool:
+        try:
+            return self._engine.path(run).exists()
+        except DataError:  # a store that is elsewhere has not got it
+            return False
 
 
 @dataclass(slots=True)

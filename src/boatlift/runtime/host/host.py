@@ -311,7 +311,7 @@ class OwnershipTerm:
         adopted = Adopted(SoftCheckpoint()) if again else adopt(store, self._log, self._scratch, head)
         self._memory = adopted.memory
         self._soft = SoftFile(self._scratch, token, head, self._memory.frame())
-        store.discard_scratch(before=token)  # from now on no older owner makes a run of its own durable
+        store.discard_scratch(before=token)  # from now on no older owner begins to make a run durable
         self._linger = store.linger if isinstance(store, ObjectStore) else 0.0
         self._runs = StoredRuns(store, engine)
         self._runs.begin(token, adopted.files)

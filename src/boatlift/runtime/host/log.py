@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from boatlift.errors import DataError
+from boatlift.errors import DataError, FencedError
 from boatlift.runtime.engine import Engine
 from boatlift.runtime.host.context import HostContext, handles
 from boatlift.runtime.host.event_loop import Answer
@@ -66,7 +66,12 @@ class StoredRuns:
                     continue
                 self._under_way.add(run.name)
             try:
-                self._store.create(run.name, self._engine.path(run))
+                try:
+                    self._store.create(run.name, self._engine.path(run))
+                except FencedError as error:
+                    # An upload of the owner before may have landed after its successor adopted the run.
+                    if error.condition != "OBJECT_EXISTS" or run.name not in self._adopted:
+                        raise
                 if run.name in self._adopted and (damage := damage_of(self._store, run)):
                     self._store.delete(run.name)
                     raise DataError("CORRUPT", f"{run.name}, left by an earlier run, {damage}: run again")

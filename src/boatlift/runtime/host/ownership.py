@@ -18,6 +18,7 @@ from boatlift.errors import BoatliftError, FencedError, InvalidError
 from boatlift.runtime.evolution import recorded_as_claimed, refuse_other_division
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.peers.channel import Beat
+from boatlift.storage.filesystem import boot_of_computer
 from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Claim
@@ -111,14 +112,6 @@ def _claiming() -> Iterator[None]:
 def _count(run: tuple[str, int], more: int) -> None:
     with _COUNTING:
         _RUNS_HERE[run] += more
-
-
-def boot_of_computer() -> str:
-    """Return an id of the last start of this computer; empty where the system has none."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    except OSError:  # no Linux
-        return ""
 
 
 def _where() -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from boatlift.errors import BoatliftError, FencedError, UnavailableError, UserCodeError
-from boatlift.runtime.host.ownership import boot_of_computer
+from boatlift.storage.filesystem import boot_of_computer
 from boatlift.storage.group_commit import KeptFrames
 from boatlift.storage.log import Log
 from boatlift.storage.records.codec import SoftHead, decode_soft_file, encode_soft_frames, encode_soft_head
