@@ -1,11 +1,10 @@
-"""How the suites of `connectors.conformance` use each connector: importable, so that other processes find it."""
+"""How `connectors.source_laws` uses each source: importable, so that other processes find it."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import os
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
@@ -14,209 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-import boatlift.connectors.parquet.step_file
-import boatlift.connectors.sqlite.table  # noqa: F401 - processes that are forked for tests have it all imported
-from boatlift.connectors import files, generator, parquet, push, sqlite
+from boatlift.connectors import files, generator, push
 from boatlift.connectors.push.rows import PushedRows
-from boatlift.dataflow.contracts import Json, Sink, Source
+from boatlift.dataflow.contracts import Json, Source
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.local import LocalStore
-from boatlift.storage.object_store import ObjectStore
 from boatlift.storage.records.codec import Push as StoredPush
-from connectors.conformance import Row, SinkCase, ordered
+from connectors.conformance import Row
+from connectors.sink_cases import flip_a_bit
 from connectors.source_laws import SourceCase
-
-pa.array([1])  # makes Arrow import what it needs for this, once and not in every process that is forked
-
-
-class ParquetCase(SinkCase):
-    """Read as anyone reads a folder of Parquet files."""
-
-    refuses_nan = False
-
-    @staticmethod
-    def make(folder: Path) -> Sink:
-        return parquet(folder)
-
-    @staticmethod
-    def make_with_another_key(folder: Path) -> Sink:
-        return parquet(folder, key=["k"])
-
-    @staticmethod
-    def read(folder: Path) -> list[Row]:
-        # Every file as it is there, read by a reader that knows nothing of Boatlift.
-        if not folder.is_dir() or not any(folder.glob("*.parquet")):
-            return []
-        return ordered(tuple(row.values()) for row in pq.read_table(folder).to_pylist())
-
-    @staticmethod
-    def spoil(folder: Path) -> None:
-        folder.mkdir(exist_ok=True)
-        table = {"k": [1], "name": ["x"], "value": [0.5], "_weight": [1]}
-        pq.write_table(pa.table(table), folder / "step-000000000000.parquet")
-
-    @staticmethod
-    def damages() -> dict[str, tuple[str, Callable[[Path], None]]]:
-        def step(folder: Path, number: int) -> Path:
-            return folder / f"step-{number:012d}.parquet"
-
-        return {
-            "a flipped byte in an old step": ("SINK_DAMAGED", lambda folder: _flip(step(folder, 0), 40)),
-            "a cut step": ("SINK_DAMAGED", lambda folder: os.truncate(step(folder, 1), 200)),
-            "a step gone": ("SINK_GAP", lambda folder: step(folder, 1).unlink()),
-            "a step under another's name": ("SINK_DAMAGED", lambda folder: _copy(step(folder, 1), step(folder, 2))),
-            "a file of another program": ("SINK_OF_ANOTHER_DATAFLOW", lambda folder: (folder / "x.parquet").touch()),
-            "no identity": (
-                "SINK_OF_ANOTHER_DATAFLOW",
-                lambda folder: (folder / "_boatlift" / "identity.json").unlink(),
-            ),
-            "a flipped byte in the identity": (
-                "SINK_DAMAGED",
-                lambda folder: _flip(folder / "_boatlift" / "identity.json", 0),
-            ),
-        }
-
-
-class ParquetBucketCase(SinkCase):
-    """Below a prefix of a bucket, which has the name of the folder; a folder of that name holds nothing."""
-
-    refuses_nan = False
-
-    @staticmethod
-    def url(folder: Path) -> str:
-        return f"s3://boatlift{folder}"
-
-    @classmethod
-    def objects(cls, folder: Path) -> ObjectStore:
-        return ObjectStore(cls.url(folder), Path(os.environ["BOATLIFT_SCRATCH"]) / "looking")
-
-    @classmethod
-    def make(cls, folder: Path) -> Sink:
-        return parquet(cls.url(folder))
-
-    @classmethod
-    def make_with_another_key(cls, folder: Path) -> Sink:
-        return parquet(cls.url(folder), key=["k"])
-
-    @classmethod
-    def read(cls, folder: Path) -> list[Row]:
-        objects = cls.objects(folder)
-        tables = [pq.read_table(pa.BufferReader(content)) for content in objects.read_all([*objects.list("")])]
-        return ordered(tuple(row.values()) for table in tables for row in table.to_pylist())
-
-    @classmethod
-    def remove(cls, folder: Path) -> None:
-        objects = cls.objects(folder)
-        objects.delete(*objects.list(""))
-
-    @classmethod
-    def spoil(cls, folder: Path) -> None:
-        table, out = {"k": [1], "name": ["x"], "value": [0.5], "_weight": [1]}, pa.BufferOutputStream()
-        pq.write_table(pa.table(table), out)
-        cls.objects(folder).create("part-000000000000.parquet", out.getvalue().to_pybytes())
-
-    @classmethod
-    def damages(cls) -> dict[str, tuple[str, Callable[[Path], None]]]:
-        def change(folder: Path, number: int, by: Callable[[bytearray], bytes | bytearray], to: int = -1) -> None:
-            objects, names = cls.objects(folder), [f"part-{each:012d}.parquet" for each in (number, to)]
-            content = by(bytearray(objects.read(names[0])))
-            target = names[to >= 0]
-            objects.delete(target)
-            objects.create(target, bytes(content))
-
-        def flip(content: bytearray) -> bytearray:
-            content[40] ^= 1
-            return content
-
-        return {
-            "a flipped byte in an old step": ("SINK_DAMAGED", lambda folder: change(folder, 1, flip)),
-            "a cut step": ("SINK_DAMAGED", lambda folder: change(folder, 2, lambda content: content[:200])),
-            "an empty step": ("SINK_DAMAGED", lambda folder: change(folder, 2, lambda _: b"")),
-            "a step under another's name": ("SINK_DAMAGED", lambda folder: change(folder, 2, bytes, to=3)),
-            "a file of another program": (
-                "SINK_OF_ANOTHER_DATAFLOW",
-                lambda folder: cls.objects(folder).create("x.parquet", b""),
-            ),
-        }
-
-
-def _flip(path: Path, at: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[at] ^= 1
-    path.write_bytes(content)
-
-
-def _copy(source: Path, target: Path) -> None:
-    target.write_bytes(source.read_bytes())
-
-
-class SqliteCase(SinkCase):
-    """Read by a connection of its own."""
-
-    nan = "refuse"
-    refuses_nan = True
-
-    @classmethod
-    def make(cls, folder: Path) -> Sink:
-        return sqlite(folder / "out.db", table="results", key=["k"], nan=cls.nan, lock_timeout=0.1)  # type: ignore[arg-type]
-
-    @staticmethod
-    def make_with_another_key(folder: Path) -> Sink:
-        return sqlite(folder / "out.db", table="results", key=["k", "name"], lock_timeout=0.1)
-
-    @staticmethod
-    def read(folder: Path) -> list[Row]:
-        path = folder / "out.db"
-        if not path.exists():
-            return []
-        connection = sqlite3.connect(path)
-        try:
-            if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'results'").fetchone():
-                return []
-            return ordered(connection.execute("SELECT k, name, value FROM results").fetchall())
-        finally:
-            connection.close()
-
-    @staticmethod
-    def spoil(folder: Path) -> None:
-        folder.mkdir(exist_ok=True)
-        connection = sqlite3.connect(folder / "out.db", isolation_level=None)
-        connection.execute("CREATE TABLE results (k INTEGER, name TEXT, value REAL)")
-        connection.execute("INSERT INTO results VALUES (1, 'by hand', 0.5)")
-        connection.close()
-
-    @staticmethod
-    def damages() -> dict[str, tuple[str, Callable[[Path], None]]]:
-        def by(sql: str) -> Callable[[Path], None]:
-            def damage(folder: Path) -> None:
-                connection = sqlite3.connect(folder / "out.db", isolation_level=None)
-                connection.execute(sql)
-                connection.close()
-
-            return damage
-
-        def overwrite(folder: Path) -> None:
-            path = folder / "out.db"
-            content = path.read_bytes()
-            path.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
-
-        return {
-            "the table is gone": ("SINK_DAMAGED", by("DROP TABLE results")),
-            "its entry is gone": ("SINK_DAMAGED", by("DELETE FROM _boatlift_sinks")),
-            "a step is not in the ledger": ("SINK_GAP", by("DELETE FROM _boatlift_ledger WHERE step = 1")),
-            "the first step is not in the ledger": ("SINK_GAP", by("DELETE FROM _boatlift_ledger WHERE step = 0")),
-            "a newer format": ("NEWER_FORMAT", by("UPDATE _boatlift_sinks SET format = 2")),
-            "pages are overwritten": ("SINK_DAMAGED", overwrite),
-            "the file is cut": ("SINK_DAMAGED", lambda folder: os.truncate(folder / "out.db", 6000)),
-            "no database": ("SINK_DAMAGED", lambda folder: _flip(folder / "out.db", 0)),
-        }
-
-
-class SqliteNanCase(SqliteCase):
-    """Keeps NaN as text."""
-
-    nan = "text"
-    refuses_nan = False
 
 
 def _rows(number: int) -> list[Row]:
@@ -283,7 +88,7 @@ class CsvRangesCase(CsvCase):
     @staticmethod
     def tampers() -> dict[str, tuple[str, Callable[[Path, Json], None]]]:
         def flip(folder: Path, position: Json) -> None:
-            _flip(folder / position["files"][0]["path"], position["files"][0]["begin"])
+            flip_a_bit(folder / position["files"][0]["path"], position["files"][0]["begin"])
 
         return {**_tampers(), "one bit, same size and time": ("INPUT_CHANGED", flip)}
 
@@ -307,7 +112,7 @@ class TailedCsvCase(CsvCase):
     @staticmethod
     def tampers() -> dict[str, tuple[str, Callable[[Path, Json], None]]]:
         def flip(folder: Path, position: Json) -> None:
-            _flip(folder / position["files"][0]["path"], position["files"][0]["begin"])
+            flip_a_bit(folder / position["files"][0]["path"], position["files"][0]["begin"])
 
         def cut(folder: Path, position: Json) -> None:
             os.truncate(folder / position["files"][0]["path"], position["files"][0]["end"] - 1)
@@ -429,10 +234,10 @@ class ParquetRangesCase(ParquetFilesCase):
     @staticmethod
     def tampers() -> dict[str, tuple[str, Callable[[Path, Json], None]]]:
         def flip(folder: Path, position: Json) -> None:
-            _flip(folder / position["files"][0]["path"], position["files"][0]["begin"])
+            flip_a_bit(folder / position["files"][0]["path"], position["files"][0]["begin"])
 
         def flip_footer(folder: Path, position: Json) -> None:
-            _flip(folder / position["files"][0]["path"], position["files"][0]["of"] - 20)
+            flip_a_bit(folder / position["files"][0]["path"], position["files"][0]["of"] - 20)
 
         changed = {"one bit, same size and time": flip, "one bit of the footer": flip_footer}
         return {**_tampers(), **{name: ("INPUT_CHANGED", change) for name, change in changed.items()}}
@@ -492,7 +297,7 @@ class PushCase(SourceCase):
             return max((folder / "input" / "pushed").iterdir())
 
         return {
-            "a flipped byte": ("CORRUPT", lambda folder, _: _flip(last(folder), 60)),
+            "a flipped byte": ("CORRUPT", lambda folder, _: flip_a_bit(last(folder), 60)),
             "a cut object": ("CORRUPT", lambda folder, _: os.truncate(last(folder), 90)),
             "one gone": ("MISSING_OBJECT", lambda folder, position: _object(folder, position["first"]).unlink()),
             "the end gone": ("INPUT_CHANGED", lambda folder, position: _cut(folder, position["last"])),

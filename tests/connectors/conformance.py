@@ -1,7 +1,7 @@
 """The laws of sinks, one test each: what `boatlift.dataflow.contracts.Sink` promises (sources: `source_laws`).
 
-A connector takes part by a *case* in `connectors.cases` (functions of a folder, so that other processes can use them)
-and a class that derives from `SinkLaws`.
+A connector takes part by a *case* in `connectors.sink_cases` (functions of a folder, so that other processes can use
+them) and a class that derives from `SinkLaws`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from boatlift.dataflow.contracts import Committed, Delivery, Outcome, Sink, SinkContext, Staged
-from boatlift.errors import BoatliftError, DataError, DivergedError, FencedError, InvalidError, UnavailableError
+from boatlift.errors import BoatliftError, DataError, DivergedError, FencedError, InvalidError
 from connectors.interrupted import Tracer
 
 Row = tuple[Any, ...]
@@ -152,28 +152,6 @@ def commit_traced(tracer: Tracer, case: AnyCase, folder: Path, token: int, step:
         outcome = sink.commit(step, len(rows_of(step)), f"digest {step}", receipts)
     sink.close()
     return outcome.name, tracer.lines
-
-
-def commit_forever(tracer: Tracer, case: AnyCase, folder: Path, token: int) -> None:
-    """In another process: commits steps until it is killed, telling the number of each beforehand."""
-    sink = case.make(folder)
-    newest = sink.open(context(token))
-    step = 0 if newest is None else newest.step + 1
-    while True:
-        receipts = stage(sink, folder, step)
-        tracer.tell(step)
-        sink.commit(step, len(rows_of(step)), f"digest {step}", receipts)
-        step += 1
-
-
-def open_unless_locked(sink: Sink) -> tuple[Committed | None, bool]:
-    """Open a sink as owner 3; return also whether another process holds its lock."""
-    try:
-        return sink.open(context(3)), False
-    except UnavailableError as error:
-        if error.condition != "SINK_LOCKED":
-            raise
-        return None, True
 
 
 class SinkLaws:

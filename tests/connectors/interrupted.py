@@ -72,9 +72,11 @@ class Child:
     ) -> None:
         context = multiprocessing.get_context("forkserver")
         # Processes are forked off one that has imported everything and started no thread.
-        context.set_forkserver_preload(["connectors.cases"])
+        context.set_forkserver_preload(["connectors.sink_cases"])
         self._answers, there = context.Pipe(duplex=False)
-        self.process = context.Process(target=_run, args=(there, function, arguments, point, number), daemon=True)
+        self.process = context.Process(
+            target=_run, args=(dict(os.environ), there, function, arguments, point, number), daemon=True
+        )
         with _python_path():
             self.process.start()
         there.close()
@@ -128,12 +130,14 @@ def _python_path() -> Iterator[None]:
 
 
 def _run(
+    environment: dict[str, str],  # a process has that of the server of forks else
     there: Connection,
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
     point: int | None,
     number: signal.Signals,
 ) -> None:
+    os.environ.update(environment)
     from boatlift.errors import BoatliftError
 
     tracer = Tracer(point, number, there.send)

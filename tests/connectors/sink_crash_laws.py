@@ -8,18 +8,41 @@ from typing import ClassVar
 
 import pytest
 
-from boatlift.dataflow.contracts import Outcome, Sink
+from boatlift.dataflow.contracts import Committed, Outcome, Sink
+from boatlift.errors import UnavailableError
 from connectors.conformance import (
     AnyCase,
     Row,
-    commit_forever,
     commit_traced,
     context,
-    open_unless_locked,
     put,
+    rows_of,
+    stage,
     visible,
 )
-from connectors.interrupted import Child
+from connectors.interrupted import Child, Tracer
+
+
+def commit_forever(tracer: Tracer, case: AnyCase, folder: Path, token: int) -> None:
+    """In another process: commits steps until it is killed, telling the number of each beforehand."""
+    sink = case.make(folder)
+    newest = sink.open(context(token))
+    step = 0 if newest is None else newest.step + 1
+    while True:
+        receipts = stage(sink, folder, step)
+        tracer.tell(step)
+        sink.commit(step, len(rows_of(step)), f"digest {step}", receipts)
+        step += 1
+
+
+def open_unless_locked(sink: Sink) -> tuple[Committed | None, bool]:
+    """Open a sink as owner 3; return also whether another process holds its lock."""
+    try:
+        return sink.open(context(3)), False
+    except UnavailableError as error:
+        if error.condition != "SINK_LOCKED":
+            raise
+        return None, True
 
 
 class SinkCrashLaws:

@@ -15,18 +15,15 @@ from connectors.cases import (
     JsonArrayCase,
     JsonLinesCase,
     JsonRangesCase,
-    ParquetBucketCase,
-    ParquetCase,
     ParquetFilesCase,
     ParquetRangesCase,
     PushCase,
-    SqliteCase,
-    SqliteNanCase,
     TailedCsvCase,
     TailedJsonCase,
     UpsertCase,
 )
 from connectors.conformance import SinkLaws
+from connectors.sink_cases import ParquetBucketCase, ParquetCase, SqliteCase, SqliteNanCase
 from connectors.sink_crash_laws import SinkCrashLaws
 from connectors.source_laws import SourceLaws
 

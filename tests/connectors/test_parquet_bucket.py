@@ -23,8 +23,8 @@ from boatlift.errors import DataError, FencedError, InvalidError, UnavailableErr
 from boatlift.storage.object_store import ObjectStore
 from boatlift.testing.fault_proxy import FaultProxy, ProxyFault
 from boatlift.testing.object_server import ObjectServer
-from connectors.cases import ParquetBucketCase
 from connectors.conformance import context, put, rows_of, visible
+from connectors.sink_cases import ParquetBucketCase
 from support.changes import write
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ FAULTS = [each for each in ProxyFault if each is not ProxyFault.NONE]
 @pytest.fixture
 def proxy(object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
     monkeypatch.setenv("BOATLIFT_SCRATCH", str(tmp_path / "own scratch"))
-    monkeypatch.setattr("boatlift.storage.object_store._TIMEOUTS", {"small": "500ms", "large": "500ms"})
+    monkeypatch.setattr("boatlift.storage.bucket_client.TIMEOUTS", ("500ms", "500ms"))
     with FaultProxy(object_server.port) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
         yield proxy

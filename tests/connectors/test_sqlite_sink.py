@@ -24,9 +24,9 @@ from boatlift.connectors.sqlite import table as sqlite_table
 from boatlift.connectors.sqlite.sink import SqliteSink
 from boatlift.dataflow.contracts import Outcome, SinkContext
 from boatlift.errors import DataError, DivergedError, Finding, InvalidError, UnavailableError
-from connectors.cases import SqliteCase
 from connectors.conformance import SCHEMA, STORE, commit_traced, context, put, visible
 from connectors.interrupted import Child
+from connectors.sink_cases import SqliteCase
 from support.crash.power_loss import Recorder
 
 

@@ -21,12 +21,10 @@ from boatlift.testing.crash import Tracer, with_crashing_sinks
 from connectors.cases import (
     CsvCase,
     GeneratorCase,
-    ParquetCase,
     ParquetFilesCase,
     PushCase,
-    SqliteCase,
-    SqliteNanCase,
 )
+from connectors.sink_cases import ParquetCase, SqliteCase, SqliteNanCase
 from support.engine.memory_engine import identity_in_memory
 
 SINKS: dict[str, Callable[[Path], Sink]] = {

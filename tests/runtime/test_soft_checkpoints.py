@@ -176,7 +176,7 @@ class Broken(MemoryEngine):
     """An engine whose step finds its state damaged."""
 
     def run(self, order: Execute) -> Any:
-        if order.processor == "sums" and order.time == 3:
+        if order.processor == "sums" and order.time >= 3:  # some orders take several steps
             raise DataError("CORRUPT", "a run has other bytes: restore it from a copy")
         return super().run(order)
 

@@ -62,7 +62,7 @@ def through(
 ) -> Iterator[Callable[[Callable[[str, str], ProxyFault]], ObjectStore]]:
     """Opens a store through a proxy with faults, which begin once it is open."""
     # A request that hangs ends after this time; the client's own is for real networks.
-    monkeypatch.setattr("boatlift.storage.object_store._TIMEOUTS", {"small": "500ms", "large": "500ms"})
+    monkeypatch.setattr("boatlift.storage.bucket_client.TIMEOUTS", ("500ms", "500ms"))
     with ExitStack() as stack:
 
         def open_store(fault: Callable[[str, str], ProxyFault], retry_for: float = 30.0) -> ObjectStore:

@@ -32,7 +32,8 @@ from boatlift.runtime.peers.owner import LOOPBACK
 from boatlift.spark.engine import SparkEngine
 from boatlift.spark.session.jvm import kill_jvm_if_hung, raising_jvm_died
 from boatlift.spark.session.session import check_session, session
-from boatlift.storage.object_store import RETRY_FOR, ObjectStore
+from boatlift.storage.bucket_client import RETRY_FOR
+from boatlift.storage.object_store import ObjectStore
 from boatlift.storage.opening import StorePlace, open_store, reopened
 from boatlift.storage.store import Store
 

@@ -12,43 +12,31 @@ of this machine, or of one that all machines mount. Objects never change, so nei
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
-import re
 import secrets
 import shutil
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
 
 from boatlift.errors import (
     RESTORE,
     BoatliftError,
     DataError,
     FencedError,
-    InternalError,
     InvalidError,
     UnavailableError,
 )
+from boatlift.storage.bucket_client import RETRY_FOR, BucketClient, EndedError, words_of
 from boatlift.storage.filesystem import boot_of_computer
 from boatlift.storage.identities import IDENTITY
 from boatlift.storage.local import LocalStore
 from boatlift.storage.store import PART, SCRATCH, TEMPORARY, parts_of
 
-if TYPE_CHECKING:
-    from obstore.store import S3Store
-
-RETRY_FOR = 60.0
-"""The seconds for which a request without a clear answer is sent again."""
-
 TOKEN = "boatlift-writer"  # noqa: S105 - the name of an attribute
 """The attribute of an object with the token of the call that created it."""
-
-logger = logging.getLogger(__name__)
 
 CACHE, RUNS = "cache", "runs/"
 """The folder of the cache; and the objects whose names are never given again."""
@@ -56,23 +44,11 @@ CACHE, RUNS = "cache", "runs/"
 READ_BY_TASKS = (RUNS, "input/")
 """Objects that tasks read as soon as they are created."""
 
-_T = TypeVar("_T")
-_FIRST_REST, _LONGEST_REST = 0.05, 2.0
 _PART_BYTES = 2 << 20
 """The most bytes that one request reads, so that a slow line moves them in time."""
 
-_SMALL_BYTES = 4 << 20
-_TIMEOUTS = {"small": "20s", "large": "300s"}
-"""For one request until its body is there; a larger object is written with the longer one."""
-
 _CONNECTIONS = 16
 _DELETED_AT_ONCE = 1000
-_CODE = re.compile(r"<Code>(\w+)</Code>")
-_REFUSED = re.compile(
-    r"status code: 40[13]\b|AccessDenied|ExpiredToken|InvalidToken|AuthorizationHeaderMalformed|configured region"
-)
-_LOUD = 1.0
-"""The rest from which on a request that is sent again is told."""
 
 
 class ObjectStore:
@@ -96,10 +72,8 @@ class ObjectStore:
     ) -> None:
         self.url, self.linger = url.rstrip("/"), linger
         self._endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
-        self._retry_for = retry_for
         self._failure: str | None = None
-        self._process = os.getpid()
-        self._clients = {size: self._client(timeout) for size, timeout in _TIMEOUTS.items()}
+        self._client = BucketClient(self.url, self._endpoint, retry_for)
         self._root = scratch / _hash_of(f"{self._endpoint} {self.url}".encode())
         self._scratch: LocalStore | None = None
         self._pool = ThreadPoolExecutor(_CONNECTIONS, "boatlift-objects")
@@ -136,7 +110,7 @@ class ObjectStore:
 
     def reopened(self) -> ObjectStore:
         """Return the same store without the failure of this one."""
-        return type(self)(self.url, self._root.parent, self._endpoint, self._retry_for, self.linger)
+        return type(self)(self.url, self._root.parent, self._endpoint, self._client.retry_for, self.linger)
 
     def create(self, name: str, content: bytes | Path) -> None:
         parts_of(name)
@@ -165,13 +139,13 @@ class ObjectStore:
         import obstore
 
         def get() -> bytes:
-            return bytes(obstore.get_range(self._clients["small"], name, start=start, length=length))
+            return bytes(obstore.get_range(self._client.small, name, start=start, length=length))
 
         try:
-            return self._patiently(f"reading {name}", get, ends=lambda text: "status code: 416" in text)
+            return self._client.ask(f"reading {name}", get, ends=lambda text: "status code: 416" in text)
         except FileNotFoundError:
             raise self._missing(name) from None
-        except _EndedError:
+        except EndedError:
             return b""
 
     def read_all(self, names: Sequence[str]) -> Iterator[bytes]:
@@ -182,7 +156,7 @@ class ObjectStore:
 
         parts_of(name)
         try:
-            found = self._patiently(f"asking for {name}", lambda: obstore.head(self._clients["small"], name))
+            found = self._client.ask(f"asking for {name}", lambda: obstore.head(self._client.small, name))
         except FileNotFoundError:
             return None
         return int(found["size"])
@@ -193,12 +167,12 @@ class ObjectStore:
         folder = prefix.rpartition("/")[0]
 
         def listed() -> dict[str, int]:
-            pages = obstore.list(self._clients["small"], prefix=folder or None, chunk_size=1000)
+            pages = obstore.list(self._client.small, prefix=folder or None, chunk_size=1000)
             return {each["path"]: int(each["size"]) for page in pages for each in page}
 
         if folder and not _is_name(folder):
             return {}
-        found = self._patiently(f"listing {prefix or 'the store'}", listed)
+        found = self._client.ask(f"listing {prefix or 'the store'}", listed)
         own = (f"{TEMPORARY}/", f"{SCRATCH}/")
         names = [name for name in found if name.startswith(prefix) and not name.startswith(own) and _is_name(name)]
         return {name: found[name] for name in sorted(names)}
@@ -219,7 +193,7 @@ class ObjectStore:
         for at in range(0, len(names), _DELETED_AT_ONCE):
             some = names[at : at + _DELETED_AT_ONCE]
             with suppress(FileNotFoundError):
-                self._patiently(f"deleting {some[0]}", partial(obstore.delete, self._clients["small"], some))
+                self._client.ask(f"deleting {some[0]}", partial(obstore.delete, self._client.small, some))
 
     def local_path(self, name: str) -> Path:
         """Return the file of an object in the cache; it is fetched if it is not there.
@@ -271,26 +245,6 @@ class ObjectStore:
                     if there.get(path.relative_to(root).as_posix()) != path.stat().st_size:
                         path.unlink()
 
-    def _client(self, timeout: str) -> S3Store:
-        try:
-            from obstore.store import S3Store
-        except ImportError as error:
-            missing = "obstore is not installed: pip install 'boatlift[cloud]'"
-            raise InvalidError("MISSING_EXTRA", missing) from error
-        bucket, _, prefix = self.url.removeprefix("s3://").partition("/")
-        own: Any = {"endpoint": self._endpoint} if self._endpoint else {}
-        return S3Store(
-            bucket,
-            prefix=prefix or None,
-            client_options={
-                "timeout": timeout,
-                "connect_timeout": "5s",
-                "allow_http": self._endpoint.startswith("http://"),
-            },
-            retry_config={"max_retries": 0},  # a request that is sent again by itself hides which one has won
-            **own,
-        )
-
     def _probe(self) -> None:
         """Refuse a server on which two creates of one name could succeed, or which forgets tokens."""
         name = f"{TEMPORARY}/{secrets.token_hex(16)}"
@@ -305,7 +259,7 @@ class ObjectStore:
             unsuitable = "does not know If-None-Match: *, so two runs could write at once"
         else:
             unsuitable = "overwrites an object in spite of If-None-Match: *, so two runs could write at once"
-        if not unsuitable and self._patiently(f"reading {name}", lambda: self._writer_of(name)) is None:
+        if not unsuitable and self._client.ask(f"reading {name}", lambda: self._writer_of(name)) is None:
             unsuitable = "keeps no attributes of objects, so a lost answer could not be told from a lost race"
         self._delete([name])
         if unsuitable:
@@ -325,12 +279,12 @@ class ObjectStore:
             size = content.stat().st_size if isinstance(content, Path) else len(content)
         except FileNotFoundError:
             raise self._discarded(name) from None
-        client = self._clients["large" if size > _SMALL_BYTES else "small"]
+        client = self._client.of(size)
         token = secrets.token_hex(16)
-        for last in self._tries(f"creating {name}"):
+        for last in self._client.tries(f"creating {name}"):
             error: BaseException | None = None
             try:
-                self._check_process()
+                self._client.check_process()
                 obstore.put(client, name, content, mode="create", attributes={TOKEN: token})
             except AlreadyExistsError:
                 pass  # by this call, perhaps: what sent it again was told of the first one
@@ -354,18 +308,18 @@ class ObjectStore:
                 ) from None
             if error is not None:
                 try:
-                    self._refuse_for_good(f"creating {name}", error)
+                    self._client.refuse_for_good(f"creating {name}", error)
                 except BoatliftError as refused:
                     self._failure = refused.message
                     raise
             if last:
-                self._failure = f"creating {name} had no clear answer: {_words_of(error)}"
+                self._failure = f"creating {name} had no clear answer: {words_of(error)}"
                 raise UnavailableError("STORE_FAILED", f"{self.url}: {self._failure}: run again") from error
 
     def _writer_of(self, name: str) -> str | None:
         import obstore
 
-        found = obstore.get(self._clients["small"], name, options={"head": True})
+        found = obstore.get(self._client.small, name, options={"head": True})
         writer = found.attributes.get(TOKEN)
         return None if writer is None else str(writer)
 
@@ -423,69 +377,11 @@ class ObjectStore:
     def _cached(self, name: str) -> Path:
         return self._scratch_of_store().root.joinpath(CACHE, *parts_of(name))
 
-    def _patiently(self, act: str, ask: Callable[[], _T], ends: Callable[[str], bool] = lambda _: False) -> _T:
-        """Ask until there is an answer, or time is up.
-
-        Args:
-            ends: Tells from the text of an error that the object ends before what was asked for.
-
-        Raises:
-            FileNotFoundError: There is no such object.
-            _EndedError: As `ends` says.
-        """
-        from obstore.exceptions import BaseError
-
-        for last in self._tries(act):
-            self._check_process()
-            try:
-                return ask()
-            except FileNotFoundError as error:
-                self._refuse_for_good(act, error)
-                raise
-            except BaseError as error:
-                if ends(str(error)):
-                    raise _EndedError from None
-                self._refuse_for_good(act, error)
-                if last:
-                    unnamed = "" if "AWS_ACCESS_KEY_ID" in os.environ else "; AWS_ACCESS_KEY_ID is not set"
-                    message = f"{act} in {self.url} failed: {_words_of(error)}{unnamed}: run again once it answers"
-                    raise UnavailableError("STORE_FAILED", message) from error
-        raise AssertionError
-
-    def _tries(self, act: str) -> Iterator[bool]:
-        """Yield until time is up, with growing rests; True for the last time. After a second it is told."""
-        rest, deadline = _FIRST_REST, time.monotonic() + self._retry_for
-        while (now := time.monotonic()) < deadline:
-            yield False
-            time.sleep(min(rest, max(0.0, deadline - now)))
-            if rest < _LOUD <= 2 * rest:
-                logger.warning("%s in %s has no clear answer yet: trying for %.0f s", act, self.url, self._retry_for)
-            rest = min(2 * rest, _LONGEST_REST)
-        yield True
-
-    def _refuse_for_good(self, act: str, error: BaseException) -> None:
-        """Raise if an error is one that the same request would get again."""
-        text = str(error)
-        if "NoSuchBucket" in text:
-            bucket = self.url.removeprefix("s3://").partition("/")[0]
-            missing = f"there is no bucket {bucket}: make it, or give another URL"
-            raise InvalidError("STORE_NOT_FOUND", missing) from error
-        if _REFUSED.search(text):
-            raise InvalidError(
-                "NOT_ADMITTED",
-                f"{act} in {self.url} was refused ({_words_of(error)}): give AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY "
-                "and AWS_REGION of a user with the rights to read, write, list and delete below this URL",
-            ) from error
-
     def _discarded(self, name: str) -> BoatliftError:
         return FencedError("FENCED", f"a newer process has discarded this one's file of {name}: stop this one")
 
     def _missing(self, name: str) -> BoatliftError:
         return DataError("MISSING_OBJECT", f"{name} is not in {self.url}: {RESTORE}")
-
-    def _check_process(self) -> None:
-        if os.getpid() != self._process:
-            raise InternalError("INTERNAL", "a client of an object store is of no use in a forked process")
 
 
 def _is_name(name: str) -> bool:
@@ -494,14 +390,3 @@ def _is_name(name: str) -> bool:
 
 def _hash_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
-
-
-class _EndedError(Exception):
-    """An object ends before the range that was asked for."""
-
-
-def _words_of(error: BaseException | None) -> str:
-    """Return what an error says, in few words: its code, or the beginning of its text."""
-    text = str(error or "exists already, and is not there")
-    code = _CODE.search(text)
-    return code[1] if code else " ".join(text.partition("Debug source")[0].rpartition(" - ")[2].split())[:300]

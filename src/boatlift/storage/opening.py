@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 from boatlift.paths import refuse_place, refuse_url
+from boatlift.storage.bucket_client import RETRY_FOR
 from boatlift.storage.local import LocalStore
-from boatlift.storage.object_store import RETRY_FOR, ObjectStore
+from boatlift.storage.object_store import ObjectStore
 from boatlift.storage.store import Store
 
 StorePlace = str | Path | LocalStore | ObjectStore

@@ -19,7 +19,8 @@ from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged
 from boatlift.dataflow.policies import Batch
 from boatlift.errors import BoatliftError, DataError, FencedError, Finding, UnavailableError
-from boatlift.storage.object_store import RETRY_FOR, ObjectStore
+from boatlift.storage.bucket_client import RETRY_FOR
+from boatlift.storage.object_store import ObjectStore
 from boatlift.storage.opening import scratch_of_this_machine
 
 if TYPE_CHECKING:
