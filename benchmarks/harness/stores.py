@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from boatlift.errors import DataError, FencedError
-from boatlift.storage.store import Store
+from boatlift.storage.store import Requests, Store
 
 __all__ = ["CountingStore", "VolatileStore"]
 
@@ -15,7 +15,7 @@ class CountingStore:
     """Another store, and how many bytes each created object had."""
 
     def __init__(self, inner: Store) -> None:
-        self._inner = inner
+        self._inner, self.requests = inner, inner.requests
         self.created: list[tuple[str, int]] = []
 
     def create(self, name: str, content: bytes | Path) -> None:
@@ -70,6 +70,8 @@ class VolatileStore:
 
     Only objects made of bytes: with checkpoints too rare to come, nothing else is created.
     """
+
+    requests = Requests()
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -17,6 +17,7 @@ from boatlift.runtime.host.progress import Progress
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Claim
+from boatlift.storage.store import Requests
 from boatlift.storage.verify import verify
 from support.engine.hosts import Background, open_store, run
 from support.engine.memory_engine import PROGRAM, MemoryEngine, World
@@ -133,6 +134,30 @@ def test_a_run_that_is_on_its_way_at_the_end_is_not_left_over_either(tmp_path: P
     assert found == [early.name]
     runs.keep("sums", [late])
     assert store.size(late.name) is None, "nobody would delete it"
+
+
+class Together(LocalStore):
+    """A store that is far away: a run is durable once four are on their way."""
+
+    requests = Requests(at_once=4)
+    under_way = threading.Barrier(4)
+
+    def create(self, name: str, content: bytes | Path) -> None:
+        self.under_way.wait(60)
+        super().create(name, content)
+
+
+def test_the_runs_of_a_checkpoint_are_on_their_way_together(tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(b"rows")
+    store = Together.open(tmp_path / "store", create=True, filesystem=Unsynced())
+
+    class Files(MemoryEngine):
+        def path(self, run: Any) -> Path:
+            return tmp_path / "one"
+
+    runs = StoredRuns(store, Files(World()))
+    runs.keep("sums", [run_of(b"rows", f"runs/{number}") for number in range(8)])
+    assert store.sizes("runs/") == {f"runs/{number}": 4 for number in range(8)}
 
 
 class LookingStore(LocalStore):

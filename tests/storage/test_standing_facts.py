@@ -12,6 +12,7 @@ from boatlift.storage.group_commit import GroupWriter
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Snapshot
+from boatlift.storage.store import Requests
 from boatlift.storage.verify import verify
 from support.worlds.facts import Unsynced, cut, made, stable
 from support.worlds.logs import Dying, Meanwhile, claimed, manifest_of
@@ -265,6 +266,16 @@ def test_a_manifest_pays_if_it_frees_several_times_what_it_writes(store: LocalSt
     assert log.pays()
     log.checkpoint()
     assert not log.pays()
+
+
+def test_a_manifest_pays_after_as_many_objects_as_a_start_should_read(store: LocalStore) -> None:
+    store.requests = Requests(most_objects=5)
+    log = claimed(store)
+    for time in range(3):
+        log.append([made(time)])
+        assert not log.pays()
+    log.append([made(3)])  # with the claim, the fifth object
+    assert log.pays()
 
 
 def _all_of_a_manifest(log: Log) -> None:

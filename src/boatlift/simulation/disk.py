@@ -9,6 +9,7 @@ from boatlift.errors import DataError, FencedError
 from boatlift.simulation.processors import Memory
 from boatlift.storage.group_commit import KeptFrames
 from boatlift.storage.records.soft_checkpoints import SoftCheckpoint, SoftFrame, memory_at_the_end
+from boatlift.storage.store import Requests
 
 DATAFLOW = "simulated"
 FACTS_AN_OBJECT = 3
@@ -26,6 +27,8 @@ class Disk:
         die: Called before and after each durable act; raises `CrashError` if the process crashes there.
         syncs: Objects are synced before they count as durable; False is a deliberate fault.
     """
+
+    requests = Requests()
 
     def __init__(self, die: Callable[[], None] = lambda: None) -> None:
         self.objects: dict[str, bytes] = {}

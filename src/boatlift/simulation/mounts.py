@@ -8,6 +8,7 @@ from pathlib import Path
 
 from boatlift.errors import FencedError, UnavailableError
 from boatlift.simulation.disk import Disk
+from boatlift.storage.store import Requests
 
 UNRELIABLE = 0.4  # the share of seeds whose store fails
 LANDS = 0.3  # how often a late write lands at an act on the store
@@ -73,6 +74,8 @@ class Mount:
     Args:
         meanwhile: Called at every act on the store.
     """
+
+    requests = Requests()
 
     def __init__(self, disk: Disk, outages: Outages, meanwhile: Callable[[], None] = lambda: None) -> None:
         self._disk, self._outages, self._meanwhile = disk, outages, meanwhile

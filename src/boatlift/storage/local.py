@@ -17,7 +17,7 @@ from pathlib import Path
 from boatlift.errors import RESTORE, BoatliftError, DataError, FencedError, InvalidError, UnavailableError
 from boatlift.paths import refuse_file, refuse_url
 from boatlift.storage.filesystem import DurableFolders, FileSystem
-from boatlift.storage.store import PART, SCRATCH, TEMPORARY, parts_of
+from boatlift.storage.store import PART, SCRATCH, TEMPORARY, Requests, parts_of
 
 COPY_BYTES = 8 << 20
 
@@ -34,6 +34,8 @@ class LocalStore:
     Args:
         filesystem: The file system; tests replace it to record calls and make them fail.
     """
+
+    requests = Requests()
 
     def __init__(self, root: Path, filesystem: FileSystem | None = None) -> None:
         self.root = root.absolute()

@@ -32,7 +32,6 @@ from boatlift.storage.store import Store
 
 CLAIM_ATTEMPTS = 16
 
-MOST_OBJECTS = 1024  # a manifest pays after this number of objects
 WORTH = 3  # a manifest pays if it frees this multiple of its own bytes
 LITTLE = 4  # a manifest adds little to new facts that have this multiple of its own bytes
 
@@ -170,7 +169,7 @@ class Log(LogReader):
                 fill = fill or names.fill_an_object(self._names_an_object)
             return (
                 self._bytes_since + frees >= WORTH * (adds + new)
-                or self._objects_since >= MOST_OBJECTS
+                or self._objects_since >= self._store.requests.most_objects
                 or (fill and new >= LITTLE * adds)
             )
 

@@ -33,7 +33,7 @@ from boatlift.storage.bucket_client import RETRY_FOR, BucketClient, EndedError, 
 from boatlift.storage.filesystem import boot_of_computer
 from boatlift.storage.identities import IDENTITY
 from boatlift.storage.local import LocalStore
-from boatlift.storage.store import PART, SCRATCH, TEMPORARY, parts_of
+from boatlift.storage.store import PART, SCRATCH, TEMPORARY, Requests, parts_of
 
 TOKEN = "boatlift-writer"  # noqa: S105 - the name of an attribute
 """The attribute of an object with the token of the call that created it."""
@@ -70,7 +70,8 @@ class ObjectStore:
         retry_for: float = RETRY_FOR,
         linger: float = 0.0,
     ) -> None:
-        self.url, self.linger = url.rstrip("/"), linger
+        self.url = url.rstrip("/")
+        self.requests = Requests(at_once=4, linger=linger, most_objects=256)
         self._endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
         self._failure: str | None = None
         self._client = BucketClient(self.url, self._endpoint, retry_for)
@@ -110,7 +111,7 @@ class ObjectStore:
 
     def reopened(self) -> ObjectStore:
         """Return the same store without the failure of this one."""
-        return type(self)(self.url, self._root.parent, self._endpoint, self._client.retry_for, self.linger)
+        return type(self)(self.url, self._root.parent, self._endpoint, self._client.retry_for, self.requests.linger)
 
     def create(self, name: str, content: bytes | Path) -> None:
         parts_of(name)

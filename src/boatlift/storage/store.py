@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -51,9 +52,27 @@ def parts_of(name: str) -> list[str]:
     return parts
 
 
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """The best use of a store's requests, by what one of them costs.
+
+    Attributes:
+        at_once: How many runs of one checkpoint are created at the same time.
+        linger: The seconds for which records of the log wait for others, to share a request.
+        most_objects: A manifest pays after so many objects of the log, because the next start reads each.
+    """
+
+    at_once: int = 1
+    linger: float = 0.0
+    most_objects: int = 1024
+
+
 @runtime_checkable
 class Store(Protocol):
     """A flat set of immutable, named, durable objects."""
+
+    @property
+    def requests(self) -> Requests: ...
 
     def create(self, name: str, content: bytes | Path) -> None:
         """Make an object durable under a new name.

@@ -99,6 +99,7 @@ class CrashingStore:
     def __init__(self, store: Store, tracer: Tracer) -> None:
         self._store = store
         self._tracer = tracer
+        self.requests = store.requests
 
     def _around(self, verb: str, name: str, function: Callable[..., T], *arguments: Any) -> T:
         return self._tracer.around(f"store.{verb}({name.split('/', maxsplit=1)[0]})", function, name, *arguments)

@@ -39,7 +39,6 @@ from boatlift.storage.bad_rows import drop_bad_rows
 from boatlift.storage.group_commit import GroupWriter
 from boatlift.storage.identities import secret_of
 from boatlift.storage.log import Log
-from boatlift.storage.object_store import ObjectStore
 from boatlift.storage.records.codec import SoftHead
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import UNITS, SinkCommit
@@ -312,7 +311,7 @@ class OwnershipTerm:
         self._memory = adopted.memory
         self._soft = SoftFile(self._scratch, token, head, self._memory.frame())
         store.discard_scratch(before=token)  # from now on no older owner begins to make a run durable
-        self._linger = store.linger if isinstance(store, ObjectStore) else 0.0
+        self._linger = store.requests.linger
         self._runs = StoredRuns(store, engine)
         self._runs.begin(token, adopted.files)
         beginning = Beginning(

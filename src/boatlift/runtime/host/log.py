@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -58,29 +58,38 @@ class StoredRuns:
 
     def keep(self, processor: str, runs: Sequence[RunRef]) -> None:
         """Make a processor's runs durable; the state of another processor may name them too, at the same moment."""
-        for run in runs:
-            with self._changed:
-                while run.name in self._under_way:
-                    self._changed.wait()
-                if self._over or run.name in self._durable:
-                    continue
-                self._under_way.add(run.name)
-            try:
-                try:
-                    self._store.create(run.name, self._engine.path(run))
-                except FencedError as error:
-                    # An upload of the owner before may have landed after its successor adopted the run.
-                    if error.condition != "OBJECT_EXISTS" or run.name not in self._adopted:
-                        raise
-                if run.name in self._adopted and (damage := damage_of(self._store, run)):
-                    self._store.delete(run.name)
-                    raise DataError("CORRUPT", f"{run.name}, left by an earlier run, {damage}: run again")
-                self._durable[run.name] = run.size
-            finally:
-                with self._changed:
-                    self._under_way.discard(run.name)
-                    self._changed.notify_all()
+        at_once = min(self._store.requests.at_once, len(runs))
+        if at_once > 1:
+            with ThreadPoolExecutor(at_once, "boatlift-runs") as pool:
+                for _ in pool.map(self._keep, runs):
+                    pass
+        else:
+            for run in runs:
+                self._keep(run)
         self._engine.kept(processor, runs)
+
+    def _keep(self, run: RunRef) -> None:
+        with self._changed:
+            while run.name in self._under_way:
+                self._changed.wait()
+            if self._over or run.name in self._durable:
+                return
+            self._under_way.add(run.name)
+        try:
+            try:
+                self._store.create(run.name, self._engine.path(run))
+            except FencedError as error:
+                # An upload of the owner before may have landed after its successor adopted the run.
+                if error.condition != "OBJECT_EXISTS" or run.name not in self._adopted:
+                    raise
+            if run.name in self._adopted and (damage := damage_of(self._store, run)):
+                self._store.delete(run.name)
+                raise DataError("CORRUPT", f"{run.name}, left by an earlier run, {damage}: run again")
+            self._durable[run.name] = run.size
+        finally:
+            with self._changed:
+                self._under_way.discard(run.name)
+                self._changed.notify_all()
 
     def garbage(self, live: AbstractSet[str]) -> dict[str, int]:
         """Return the durable runs that are not live, with their bytes; from now on they count as deleted.
