@@ -1,15 +1,20 @@
-"""Checks of users' paths, which must be local folders and files."""
+"""Checks of users' paths, which must be local folders and files; and the folder of scratch."""
 
 from __future__ import annotations
 
 import os
 import re
+import tempfile
 from pathlib import Path
 
 from boatlift.errors import InvalidError
 
 # `Path` turns two slashes into one before some callers get it. One letter would be a drive of Windows.
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)")
+
+
+IN_STORE = "store"
+"""Scratch of machines that share no folder."""
 
 
 def refuse_url(path: str | Path, whose: str, else_give: str = "") -> None:
@@ -56,3 +61,24 @@ def refuse_file(path: Path, whose: str) -> None:
         raise InvalidError(
             "BAD_OPTION", f"{whose} cannot be at {path}, because {there} is no folder: give another path"
         )
+
+
+def scratch_named(scratch: str | Path | None = None) -> tuple[Path, bool | None]:
+    """Return the folder of scratch for a store in a bucket, and whether tasks upload their files.
+
+    Args:
+        scratch: A folder, `store` or `store:FOLDER`; by default that of `BOATLIFT_SCRATCH`. If nothing is named, it is
+            a folder in the user's cache, and None.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` a URL is named.
+    """
+    named = scratch or os.environ.get("BOATLIFT_SCRATCH")
+    if not named:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "boatlift", None
+    if named == IN_STORE:
+        return Path(tempfile.gettempdir()) / "boatlift", True
+    uploads = str(named).startswith(f"{IN_STORE}:")
+    folder = str(named).removeprefix(f"{IN_STORE}:") if uploads else named
+    refuse_url(folder, "scratch")
+    return Path(folder).absolute(), uploads

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from boatlift.testing.cluster import StandaloneCluster
+from boatlift.testing.object_server import ObjectServer
 from support.cluster.data import FILES, make_data
 from support.waiting import until
 
@@ -133,6 +134,41 @@ def test_executors_go_from_three_to_one_between_runs(tmp_path: Path) -> None:
         for path in held:
             path.rename(spread / "data" / path.name)
         held = []
+
+    for name in ("history", "windows", "first", "reminders", "walks"):
+        of_one_machine = history(alone / name)
+        assert len(of_one_machine) == FILES
+        assert history(spread / name) == of_one_machine
+
+
+def test_machines_share_nothing_but_the_store(tmp_path: Path, object_server: ObjectServer) -> None:
+    """Each worker has scratch of its own; executors and a worker are killed, and another worker comes."""
+    alone, spread, scratch = tmp_path / "alone", tmp_path / "spread", tmp_path / "scratch"
+    for folder in (alone, spread):
+        make_data(folder / "data")
+    scratch.mkdir()
+    (alone / "killed").touch()
+    local = driver("local[2,4]", alone, {}, {}, tasks=2)
+    assert local.wait() == 0, (alone / "driver.log").read_text()[-3000:]
+
+    with StandaloneCluster(workers=2, private=[scratch]) as cluster:
+        places = {"BOATLIFT_TEST_STORE": object_server.url("cluster"), "BOATLIFT_SCRATCH": f"store:{scratch}"}
+        process = driver(cluster.url, spread, cluster.settings, {**cluster.environment, **places}, tasks=4)
+        try:
+            wait_for(lambda: list(spread.glob("began-*")), process, spread)
+            cluster.kill_executor()
+            (spread / "killed").touch()
+            wait_for((spread / "worker-to-be-killed").exists, process, spread)
+            cluster.kill_worker(0)
+            (spread / "worker-killed").touch()
+            wait_for((spread / "worker-to-be-started").exists, process, spread)
+            further = cluster.start_worker()
+            wait_for(lambda: cluster.executors(further), process, spread)
+            (spread / "worker-started").touch()
+            assert process.wait() == 0, (spread / "driver.log").read_text()[-3000:]
+        finally:
+            process.kill()
+            process.wait()
 
     for name in ("history", "windows", "first", "reminders", "walks"):
         of_one_machine = history(alone / name)

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 import boatlift as bl
 from boatlift.runtime.host.points import change_points
+from boatlift.storage.bucket_client import BucketClient
 from boatlift.storage.opening import open_store
 from boatlift.storage.verify import verify
 from boatlift.testing.fault_proxy import FaultProxy, ProxyFault
@@ -56,6 +57,23 @@ def test_it_changes_and_goes_back_and_another_machine_goes_on(
     assert table("sums.db", "totals") == first
     assert bl.status(url).dataflow == "sums"
     assert list(verify(open_store(url, create=False))) == []
+
+
+def test_scratch_in_the_store_leaves_nothing_but_what_the_log_names(
+    url: str, object_server: ObjectServer, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bl.run(flow_of("fresh"), tmp_path / "store", available_now=True, spark=spark)
+    for machine, number in (("one", 3), ("another", 4), ("one", 5)):
+        monkeypatch.setenv("BOATLIFT_SCRATCH", f"store:{tmp_path / machine}")
+        bl.run(flow_of(), url, available_now=True, spark=spark)
+        assert list(verify(open_store(url, create=False))) == []
+        write(tmp_path, number)
+    bl.run(flow_of(), url, available_now=True, spark=spark)
+    bl.run(flow_of("fresh"), tmp_path / "store", available_now=True, spark=spark)
+    assert table("sums.db", "totals") == table("fresh.db", "totals")
+    assert list(verify(open_store(url, create=False))) == []
+    left = BucketClient(object_server.url(tmp_path.name), object_server.environment["AWS_ENDPOINT_URL"], 30.0)
+    assert left.sizes("scratch/") == {}
 
 
 def test_a_dataflow_refuses_the_prefix_of_another_one(url: str, spark: SparkSession) -> None:

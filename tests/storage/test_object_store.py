@@ -18,7 +18,8 @@ from typing import Any, ClassVar
 import pytest
 
 from boatlift.errors import DataError, FencedError, InternalError, InvalidError, UnavailableError
-from boatlift.storage.object_store import ObjectStore
+from boatlift.storage.object_store import BucketOptions, ObjectStore
+from boatlift.storage.remote_files import fetched
 from boatlift.testing.fault_proxy import FaultProxy, ProxyFault
 from boatlift.testing.loopback import ReservedPort
 from boatlift.testing.object_server import ObjectServer
@@ -69,7 +70,7 @@ def through(
             proxy = stack.enter_context(FaultProxy(object_server.port))
             endpoint = f"http://127.0.0.1:{proxy.port}"
             url = object_server.url(tmp_path.name)
-            store = ObjectStore.open(url, tmp_path / "scratch", create=True, endpoint=endpoint, retry_for=retry_for)
+            store = ObjectStore.open(url, tmp_path / "scratch", BucketOptions(endpoint, retry_for), create=True)
             proxy.fault = fault
             return store
 
@@ -132,7 +133,7 @@ def test_what_only_asks_is_asked_again(through: Any, fault: ProxyFault, act: str
             assert store.sizes("") == {"runs/1": len(content)}
         case "file":
             store.forget("runs/1")
-            assert store.local_path("runs/1").read_bytes() == content
+            assert fetched(store.local_path("runs/1")).read_bytes() == content
         case "delete":
             store.delete("runs/1", "runs/2")
             assert store.sizes("") == {}
@@ -206,7 +207,7 @@ def test_a_server_that_does_not_answer_is_told(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     with ReservedPort() as port, pytest.raises(UnavailableError, match=r"\[STORE_FAILED\].*run again once it answers"):
-        ObjectStore.open("s3://b/x", tmp_path, create=True, endpoint=f"http://127.0.0.1:{port.number}", retry_for=0.3)
+        ObjectStore.open("s3://b/x", tmp_path, BucketOptions(f"http://127.0.0.1:{port.number}", 0.3), create=True)
 
 
 class Careless(BaseHTTPRequestHandler):
@@ -271,7 +272,7 @@ def test_a_server_that_cannot_fence_is_refused(
     try:
         endpoint = f"http://127.0.0.1:{server.server_port}"
         with pytest.raises(InvalidError, match=said):
-            ObjectStore.open("s3://b/x", tmp_path, create=True, endpoint=endpoint, retry_for=2.0)
+            ObjectStore.open("s3://b/x", tmp_path, BucketOptions(endpoint, 2.0), create=True)
         assert Careless.objects == {}, "the probe is removed"
     finally:
         server.shutdown()
@@ -294,15 +295,15 @@ def test_the_cache_has_what_the_store_has(opened: Callable[[str], ObjectStore], 
     file.write_bytes(b"rows")
     here.create("runs/1", file)
     assert here.local_path("runs/1").stat().st_ino == file.stat().st_ino, "nothing is fetched"
-    fetched = there.local_path("runs/1")
-    assert fetched.read_bytes() == b"rows"
+    copy = fetched(there.local_path("runs/1"))
+    assert copy.read_bytes() == b"rows"
     here.delete("runs/1")
-    assert list((tmp_path / "here").glob("*/cache/runs/*")) == []
-    assert fetched.exists()
+    assert list((tmp_path / "here").glob("*/*/cache/runs/*")) == []
+    assert copy.exists()
     there.discard_scratch(before=1)
-    assert not fetched.exists()
+    assert not copy.exists()
     with pytest.raises(DataError, match=r"\[MISSING_OBJECT\]"):
-        there.local_path("runs/1")
+        fetched(there.local_path("runs/1"))
 
 
 def test_a_file_of_the_cache_that_was_cut_is_fetched_again_at_the_next_start(
@@ -313,7 +314,7 @@ def test_a_file_of_the_cache_that_was_cut_is_fetched_again_at_the_next_start(
     cached = store.local_path("runs/1")
     os.truncate(cached, 1000)
     store.discard_scratch(before=1)
-    assert store.local_path("runs/1").stat().st_size == 100_000
+    assert fetched(store.local_path("runs/1")).stat().st_size == 100_000
 
 
 def test_a_full_disk_under_the_cache_is_told(
@@ -327,10 +328,10 @@ def test_a_full_disk_under_the_cache_is_told(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as disk:
-        disk.setattr(Path, "replace", full)
+        disk.setattr(Path, "hardlink_to", full)
         with pytest.raises(UnavailableError, match=r"\[STORE_FAILED\] fetching runs/1.*No space left.*--scratch"):
-            store.local_path("runs/1")
-    assert store.local_path("runs/1").read_bytes() == b"rows"
+            fetched(store.local_path("runs/1"))
+    assert fetched(store.local_path("runs/1")).read_bytes() == b"rows"
     store.create("runs/2", b"the store goes on")
 
 
@@ -378,10 +379,10 @@ def test_a_cache_from_before_the_computer_started_is_not_believed(
     store.create("runs/1", b"rows")
     store.local_path("runs/1").write_bytes(bytes(4))  # of the same size
     store.discard_scratch(before=1)
-    assert store.local_path("runs/1").read_bytes() == bytes(4)
+    assert fetched(store.local_path("runs/1")).read_bytes() == bytes(4)
     monkeypatch.setattr("boatlift.storage.object_store.boot_of_computer", lambda: "another")
     store.discard_scratch(before=1)
-    assert store.local_path("runs/1").read_bytes() == b"rows"
+    assert fetched(store.local_path("runs/1")).read_bytes() == b"rows"
 
 
 def test_a_request_without_an_answer_is_told(through: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -407,11 +408,11 @@ def test_pushed_rows_of_another_history_are_not_taken_from_the_cache(opened: Cal
     here, there = opened("here"), opened("there")
     here.create("dataflow", b"one")
     here.create("input/orders/000000000002", b"first")
-    assert here.local_path("input/orders/000000000002").read_bytes() == b"first"
+    assert fetched(here.local_path("input/orders/000000000002")).read_bytes() == b"first"
     there.delete("input/orders/000000000002")
     there.create("input/orders/000000000002", b"other")
     here.discard_scratch(before=1)
-    assert here.local_path("input/orders/000000000002").read_bytes() == b"other"
+    assert fetched(here.local_path("input/orders/000000000002")).read_bytes() == b"other"
 
 
 def test_names_that_no_object_can_have_are_left_out(

@@ -33,8 +33,9 @@ from boatlift.spark.engine import SparkEngine
 from boatlift.spark.session.jvm import kill_jvm_if_hung, raising_jvm_died
 from boatlift.spark.session.session import check_session, session
 from boatlift.storage.bucket_client import RETRY_FOR
-from boatlift.storage.object_store import ObjectStore
-from boatlift.storage.opening import StorePlace, open_store, reopened
+from boatlift.storage.object_store import BucketOptions, ObjectStore
+from boatlift.storage.opening import StorePlace, open_store, reopened, suited_to
+from boatlift.storage.remote_files import CACHE_BYTES
 from boatlift.storage.store import Store
 
 _LONGEST_LINGER = 60.0
@@ -260,6 +261,7 @@ def store(
     scratch: str | Path | None = None,
     retry_for: float = RETRY_FOR,
     linger: float = 0.0,
+    cache: int = CACHE_BYTES,
 ) -> ObjectStore:
     """Open a store in an object store with options of its own, for `bl.run` and `bl.status`.
 
@@ -269,11 +271,14 @@ def store(
     Args:
         url: `s3://BUCKET/PREFIX`; the bucket must be there, and its server keep to `If-None-Match`.
         endpoint: The address of a server other than that of AWS; if not given, `AWS_ENDPOINT_URL`.
-        scratch: The folder for files of running tasks and for the cache, which every task must see; if not given,
-            `BOATLIFT_SCRATCH`, or a folder in the user's cache.
+        scratch: The folder for files of running tasks and for the cache, which every task must see. `store`: machines
+            share nothing but the store, and tasks upload their files; `store:FOLDER` names the folder that each machine
+            has for them. If not given: `BOATLIFT_SCRATCH`; else `store` on a cluster, and a folder in the user's cache
+            with `local[…]`.
         retry_for: The seconds for which a request without a clear answer is sent again, before the run ends.
         linger: The seconds for which steps wait for others before they are recorded together. Rows are visible so much
             later, and there are at most `1 / linger` requests a second for the log, which is a bound for their price.
+        cache: The most bytes of the cache, on each machine.
 
     Raises:
         InvalidError: `[BAD_OPTION]`; `[STORE_NOT_FOUND]` there is no such bucket; `[NOT_ADMITTED]`;
@@ -290,7 +295,10 @@ def store(
         raise InvalidError("BAD_OPTION", f"retry_for is {retry_for}: give seconds, more than 0")
     if not 0 <= linger <= _LONGEST_LINGER:
         raise InvalidError("BAD_OPTION", f"linger is {linger}: give seconds, 0 to {_LONGEST_LINGER:g}")
-    opened = open_store(url, create=True, scratch=scratch, endpoint=endpoint, retry_for=retry_for, linger=linger)
+    if cache < 1:
+        raise InvalidError("BAD_OPTION", f"cache is {cache}: give bytes, 1 or more")
+    options = BucketOptions(endpoint, retry_for, linger, cache)
+    opened = open_store(url, create=True, scratch=scratch, options=options)
     assert isinstance(opened, ObjectStore)
     return opened
 
@@ -309,6 +317,7 @@ def _prepared(
     flow: Dataflow, store: str | Path | Store, spark: SparkSession | None, *, create: bool = True
 ) -> tuple[Plan, Store, SparkSession]:
     opened, found = _opened(store, create=create), session_of(flow, spark)
+    opened = suited_to(opened, str(found.sparkContext.master))
     pickle_by_value(flow)
     return plan(flow), opened, found
 

@@ -30,7 +30,7 @@ from boatlift.console.messages import (
 )
 from boatlift.console.points import keep, reset, rewind
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
-from boatlift.paths import refuse_place, refuse_url
+from boatlift.paths import refuse_place, scratch_named
 from boatlift.spark.session.settings import DEFAULT_MASTER
 
 app = App(
@@ -103,8 +103,9 @@ def run(
         plain: Allow an address that other hosts see. What standbys exchange is not encrypted.
         evolve: The id of the plan by which the store's program becomes this one, as boatlift plan --store shows it.
         change: How the change of a processor is brought about, as in boatlift plan --store; may be repeated.
-        scratch: With an s3:// store: the folder for files of running tasks, which every task must see; if not given,
-            BOATLIFT_SCRATCH, or a folder in the user's cache.
+        scratch: With an s3:// store: the folder for files of running tasks, which every task must see; store or
+            store:FOLDER if machines share nothing but the store. If not given: BOATLIFT_SCRATCH; else store on a
+            cluster, and a folder in the user's cache with local[…].
         master: Spark's master URL.
         conf: A Spark setting, name=value; may be repeated.
         quiet: Show only a takeover, warnings and the last line.
@@ -123,7 +124,7 @@ def run(
     if scratch is not None:
         if not store.startswith("s3://"):
             raise InvalidError("BAD_OPTION", f"--scratch is for s3:// stores, and {store} has its own: omit it")
-        refuse_url(scratch, "scratch")
+        scratch_named(scratch)
         os.environ["BOATLIFT_SCRATCH"] = scratch
     refuse_place(store)
     check_flow(flow)

@@ -38,6 +38,7 @@ from boatlift.spark.jobs.states import kernel_with_rows
 from boatlift.spark.jobs.steps import HasSteps, Steps
 from boatlift.spark.session.environment import environment
 from boatlift.spark.session.jvm import check_jvm, death_of_jvm
+from boatlift.spark.session.worker_pools import pass_credentials
 from boatlift.storage.records.payloads import RunsPayload, payload_of
 from boatlift.storage.records.records import RunRef
 
@@ -152,6 +153,7 @@ class SparkEngine:
         self._input_logs.reserve()
 
     def start(self, beginning: Beginning) -> None:
+        pass_credentials(self._spark.sparkContext)
         scratch, units = beginning.scratch, self._program.units
         planner = StepPlanner(scratch, beginning.token, lambda: self._spark.sparkContext.defaultParallelism)
         self._readings = Readings(scratch, beginning.read)
@@ -218,6 +220,7 @@ class SparkEngine:
             end()
         self._input_logs.close()
         self._background.close()
+        self._files.close()
         if self._job is not None:
             self._job.close()
         for steps in self._steps.values():
@@ -379,6 +382,7 @@ class SparkEngine:
         return self._inputs.path(run)
 
     def kept(self, unit: str, runs: Iterable[RunRef]) -> None:
+        self._files.kept(run.name for run in runs)
         self._steps[unit].saved(runs)
 
     def holds(self) -> AbstractSet[str]:

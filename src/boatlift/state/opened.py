@@ -21,6 +21,7 @@ from boatlift.state.run_file import COLLIDES_KEY, FIRST_KIND, FORMAT, HASH_FIELD
 from boatlift.state.segment import MappedSegment, Segment
 from boatlift.storage.blocks import BlockTable
 from boatlift.storage.records.records import RunRef
+from boatlift.storage.remote_files import mappable, refetched
 
 LocatedRun = tuple[RunRef, str]
 """A run, and the file in which this machine can read it."""
@@ -83,7 +84,7 @@ def open_run(path: str | Path, expected: RunRef, *, codec: ValueCodec[Any, S]) -
     with _opening:
         run = _opened.get(name)
         if run is None or run.size != expected.size:
-            run = _opened[name] = _open(name, expected, codec)
+            run = _opened[name] = _open(mappable(name, expected.size), expected, codec)
             _close_some()
         else:
             _opened.move_to_end(name)
@@ -98,7 +99,7 @@ def prove_run(path: str | Path, expected: RunRef) -> None:
     Raises:
         DataError: `[MISSING_OBJECT]`, `[CORRUPT]`, `[PROGRAM_CHANGED]` as in `open_run`.
     """
-    name = str(path)
+    name = mappable(str(path), expected.size)
     whole, covered = _mapped(name, expected)
     try:
         proof = Proof(name, whole, BlockTable.of_tail(memoryview(whole.slice(covered))), covered)
@@ -119,7 +120,7 @@ def _close_some() -> None:
     global _opens
     _opens += 1
     if _opens % _LOOK_EVERY == 0:
-        forget_runs([path for path in _opened if not Path(path).exists()])
+        forget_runs([key for key, run in _opened.items() if not Path(run.path).exists()])
     while len(_opened) > _KEEP_OPEN:
         _opened.popitem(last=False)
 
@@ -142,6 +143,8 @@ def _mapped(name: str, expected: RunRef) -> tuple[pa.Buffer, int]:
         )
     covered = expected.size - expected.tail
     digest = xxhash.xxh3_128_hexdigest(whole.slice(covered))
+    if digest != expected.digest and refetched(name, [(covered, expected.size)], expected.size):
+        digest = xxhash.xxh3_128_hexdigest(whole.slice(covered))
     if digest != expected.digest:
         raise _another(name, digest, expected)
     return whole, covered

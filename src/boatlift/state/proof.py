@@ -14,6 +14,7 @@ from boatlift.errors import RESTORE, DataError
 from boatlift.state.column import Ints
 from boatlift.state.group import ranges
 from boatlift.storage.blocks import BLOCK_BYTES, BlockTable
+from boatlift.storage.remote_files import opened_sparse, refetched
 
 _SHIFT = BLOCK_BYTES.bit_length() - 1
 _madvise = ctypes.CDLL(None).madvise
@@ -41,7 +42,8 @@ class Proof:
         if len(table) != -(-covered // BLOCK_BYTES):
             raise ValueError("the table of checksums is not of so many blocks")
         self.covered = covered
-        self._name, self._table = name, table
+        self._name, self._table, self._size = name, table, whole.size
+        self._sparse = opened_sparse(name)
         self._address = whole.address
         self._blocks = memoryview(whole).cast("B")[:covered]
         self._pending = np.ones(len(table), np.bool_)
@@ -70,16 +72,24 @@ class Proof:
             return False
         wanted = np.unique(pending)
         self._read_ahead(wanted)
-        for number in wanted.tolist():
-            start = number << _SHIFT
-            if not self._table.proves(number, self._blocks[start : start + BLOCK_BYTES]):
+        damaged = [number for number in wanted.tolist() if not self._is_proved(number)]
+        if damaged:
+            starts = [number << _SHIFT for number in damaged]
+            if refetched(self._name, [(start, start + BLOCK_BYTES) for start in starts], self._size, self._sparse):
+                damaged = [number for number in damaged if not self._is_proved(number)]
+            if damaged:
+                start = damaged[0] << _SHIFT
                 raise DataError(
                     "CORRUPT",
                     f"the run {self._name} is damaged: bytes {start} to {min(start + BLOCK_BYTES, self.covered) - 1} "
                     f"have another checksum than its table records: {RESTORE}",
                 )
-            self._pending[number] = False
+        self._pending[wanted] = False
         return True
+
+    def _is_proved(self, number: int) -> bool:
+        start = number << _SHIFT
+        return self._table.proves(number, self._blocks[start : start + BLOCK_BYTES])
 
     def _read_ahead(self, numbers: Ints) -> None:
         """Let the system read some ascending blocks ahead; otherwise each would wait for the disk.

@@ -19,6 +19,7 @@ from boatlift.state.column import Hashes
 from boatlift.state.key_groups import Share
 from boatlift.storage.blocks import BlockWriter
 from boatlift.storage.records.records import RunRef
+from boatlift.storage.remote_files import writing
 
 FORMAT = 1
 FIRST_KIND = "aggregate"
@@ -101,39 +102,40 @@ def write_run(
     first, last = times
     rows = 0
     starts, marks = [], []
-    try:
-        file = _DigestingFile(path)
-    except FileExistsError as error:
-        raise FencedError("OBJECT_EXISTS", f"the run {path} exists already: file names must be fresh") from error
-    except OSError as error:
-        raise UnavailableError("STORE_FAILED", f"the run {path} could not be written: {error}") from error
-    try:
-        writer = None
-        for piece in pieces:
+    with writing(path):
+        try:
+            file = _DigestingFile(path)
+        except FileExistsError as error:
+            raise FencedError("OBJECT_EXISTS", f"the run {path} exists already: file names must be fresh") from error
+        except OSError as error:
+            raise UnavailableError("STORE_FAILED", f"the run {path} could not be written: {error}") from error
+        try:
+            writer = None
+            for piece in pieces:
+                if writer is None:
+                    fields = codec.fields_of(piece.values) if fields is None else fields
+                    keys = [pa.field(key_field(number), kind) for number, (_, kind) in enumerate(codec.keys)]
+                    schema = pa.schema([pa.field(HASH_FIELD, pa.uint64(), nullable=False), *keys, *fields])
+                    metadata = _metadata(codec, processor, first, last, share)
+                    writer = pa.ipc.new_file(file, schema.with_metadata({METADATA_KEY: metadata}))
+                assert fields is not None
+                columns = [pa.array(piece.hash), *(column.to_arrow() for column in piece.keys)]
+                columns += codec.encode(piece.values, fields)
+                batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+                starts.append(file.written)
+                writer.write_batch(batch, custom_metadata={COLLIDES_KEY: b"1" if piece.collides else b"0"})
+                rows += len(piece)
+                marks.append(piece.hash[::MARK_ROWS])
             if writer is None:
-                fields = codec.fields_of(piece.values) if fields is None else fields
-                keys = [pa.field(key_field(number), kind) for number, (_, kind) in enumerate(codec.keys)]
-                schema = pa.schema([pa.field(HASH_FIELD, pa.uint64(), nullable=False), *keys, *fields])
-                metadata = _metadata(codec, processor, first, last, share)
-                writer = pa.ipc.new_file(file, schema.with_metadata({METADATA_KEY: metadata}))
-            assert fields is not None
-            columns = [pa.array(piece.hash), *(column.to_arrow() for column in piece.keys)]
-            columns += codec.encode(piece.values, fields)
-            batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-            starts.append(file.written)
-            writer.write_batch(batch, custom_metadata={COLLIDES_KEY: b"1" if piece.collides else b"0"})
-            rows += len(piece)
-            marks.append(piece.hash[::MARK_ROWS])
-        if writer is None:
-            raise ValueError("a run has at least one piece")
-        file.begin_tail(starts, marks)  # between the last record batch and Arrow's footer, which locates the batches
-        writer.close()
-        file.close()
-    except OSError as error:
-        with suppress(OSError):  # closing tries to write the rest, and fails again
+                raise ValueError("a run has at least one piece")
+            file.begin_tail(starts, marks)  # before Arrow's footer, which locates the batches
+            writer.close()
             file.close()
-        path.unlink(missing_ok=True)
-        raise UnavailableError("STORE_FAILED", f"the run {path} could not be written: {error}") from error
+        except OSError as error:
+            with suppress(OSError):  # closing tries to write the rest, and fails again
+                file.close()
+            path.unlink(missing_ok=True)
+            raise UnavailableError("STORE_FAILED", f"the run {path} could not be written: {error}") from error
     digest, tail = file.proof
     return RunRef(str(path), first, last, share.modulus, share.residue, rows, file.written, digest, tail=tail)
 

@@ -9,10 +9,12 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from boatlift.errors import InternalError, InvalidError, UnavailableError
+from boatlift.errors import RESTORE, DataError, InternalError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
@@ -25,6 +27,10 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _FIRST_REST, _LONGEST_REST = 0.05, 2.0
 _SMALL_BYTES = 4 << 20
+PART_BYTES = 2 << 20
+"""The most bytes that one request reads, so that a slow line moves them in time."""
+
+_DELETED_AT_ONCE = 1000
 TIMEOUTS = ("20s", "300s")
 """For one request until its body is there; a larger object is written with the longer one."""
 
@@ -85,6 +91,60 @@ class BucketClient:
                     message = f"{act} in {self._url} failed: {words_of(error)}{unnamed}: run again once it answers"
                     raise UnavailableError("STORE_FAILED", message) from error
         raise AssertionError
+
+    def size(self, name: str) -> int | None:
+        """Return the bytes of an object; None if there is none. Raises as `ask`."""
+        import obstore
+
+        try:
+            return self.ask(f"asking for {name}", lambda: int(obstore.head(self.small, name)["size"]))
+        except FileNotFoundError:
+            return None
+
+    def read(self, name: str, start: int, end: int) -> bytes:
+        """Read an object's bytes from `start` to `end`, at most `PART_BYTES`; fewer, if it ends before.
+
+        Raises:
+            DataError: `[MISSING_OBJECT]`.
+            UnavailableError: As `ask`.
+        """
+        import obstore
+
+        def get() -> bytes:
+            return bytes(obstore.get_range(self.small, name, start=start, length=end - start))
+
+        try:
+            return self.ask(f"reading {name}", get, ends=lambda text: "status code: 416" in text)
+        except FileNotFoundError:
+            raise self.missing(name) from None
+        except EndedError:
+            return b""
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Return the objects whose names begin with a prefix, with their sizes. Raises as `ask`."""
+        import obstore
+
+        folder = prefix.rpartition("/")[0]
+
+        def listed() -> dict[str, int]:
+            pages = obstore.list(self.small, prefix=folder or None, chunk_size=1000)
+            return {each["path"]: int(each["size"]) for page in pages for each in page}
+
+        found = self.ask(f"listing {prefix or 'the store'}", listed)
+        return {name: size for name, size in found.items() if name.startswith(prefix)}
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete objects; a missing one is no error. Raises as `ask`."""
+        import obstore
+
+        for at in range(0, len(names), _DELETED_AT_ONCE):
+            some = names[at : at + _DELETED_AT_ONCE]
+            with suppress(FileNotFoundError):
+                self.ask(f"deleting {some[0]}", partial(obstore.delete, self.small, some))
+
+    def missing(self, name: str) -> DataError:
+        """Return the error of an object that is not there."""
+        return DataError("MISSING_OBJECT", f"{name} is not in {self._url}: {RESTORE}")
 
     def tries(self, act: str) -> Iterator[bool]:
         """Yield until time is up, with growing rests; True for the last time. After a second it is told."""

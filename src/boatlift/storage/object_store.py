@@ -17,38 +17,63 @@ import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from boatlift.errors import (
-    RESTORE,
     BoatliftError,
     DataError,
     FencedError,
     InvalidError,
     UnavailableError,
 )
-from boatlift.storage.bucket_client import RETRY_FOR, BucketClient, EndedError, words_of
+from boatlift.storage.bucket_client import PART_BYTES, RETRY_FOR, BucketClient, words_of
 from boatlift.storage.filesystem import boot_of_computer
 from boatlift.storage.identities import IDENTITY
 from boatlift.storage.local import LocalStore
+from boatlift.storage.remote_files import (
+    CACHE,
+    CACHE_BYTES,
+    UPLOADED,
+    folder_of,
+    limit_cache,
+    made,
+    remote_of,
+    trim_cache,
+)
 from boatlift.storage.store import PART, SCRATCH, TEMPORARY, Requests, parts_of
 
 TOKEN = "boatlift-writer"  # noqa: S105 - the name of an attribute
 """The attribute of an object with the token of the call that created it."""
 
-CACHE, RUNS = "cache", "runs/"
-"""The folder of the cache; and the objects whose names are never given again."""
+RUNS = "runs/"
+"""Objects whose names are never given again."""
 
 READ_BY_TASKS = (RUNS, "input/")
 """Objects that tasks read as soon as they are created."""
 
-_PART_BYTES = 2 << 20
-"""The most bytes that one request reads, so that a slow line moves them in time."""
-
 _CONNECTIONS = 16
-_DELETED_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class BucketOptions:
+    """How a store in a bucket is used.
+
+    Attributes:
+        endpoint: The address of a server other than that of AWS; if not given, `AWS_ENDPOINT_URL`.
+        retry_for: The seconds for which a request without a clear answer is sent again.
+        linger: The seconds for which records of the log wait for others, to share a request.
+        cache: The most bytes of the cache, on each machine.
+        uploads_scratch: Tasks upload their files, so that tasks of other machines can fetch them. None: it was not
+            asked for, nor refused.
+    """
+
+    endpoint: str | None = None
+    retry_for: float = RETRY_FOR
+    linger: float = 0.0
+    cache: int = CACHE_BYTES
+    uploads_scratch: bool | None = None
 
 
 class ObjectStore:
@@ -57,39 +82,21 @@ class ObjectStore:
     Args:
         url: `s3://BUCKET/PREFIX`.
         scratch: A local folder below which each store has its own.
-        endpoint: The address of a server other than that of AWS; if not given, `AWS_ENDPOINT_URL`.
-        retry_for: The seconds for which a request without a clear answer is sent again.
-        linger: The seconds for which records of the log wait for others, to share a request.
     """
 
-    def __init__(
-        self,
-        url: str,
-        scratch: Path,
-        endpoint: str | None = None,
-        retry_for: float = RETRY_FOR,
-        linger: float = 0.0,
-    ) -> None:
-        self.url = url.rstrip("/")
-        self.requests = Requests(at_once=4, linger=linger, most_objects=256)
-        self._endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
+    def __init__(self, url: str, scratch: Path, options: BucketOptions | None = None) -> None:
+        self.url, self.options = url.rstrip("/"), options or BucketOptions()
+        self.requests = Requests(4, self.options.linger, 256, by_tasks=bool(self.options.uploads_scratch))
+        given = self.options.endpoint
+        self._endpoint = given or os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
         self._failure: str | None = None
-        self._client = BucketClient(self.url, self._endpoint, retry_for)
-        self._root = scratch / _hash_of(f"{self._endpoint} {self.url}".encode())
+        self._client = BucketClient(self.url, self._endpoint, self.options.retry_for)
+        self._root = folder_of(scratch, self.url, self._endpoint)
         self._scratch: LocalStore | None = None
         self._pool = ThreadPoolExecutor(_CONNECTIONS, "boatlift-objects")
 
     @classmethod
-    def open(
-        cls,
-        url: str,
-        scratch: Path,
-        *,
-        create: bool,
-        endpoint: str | None = None,
-        retry_for: float = RETRY_FOR,
-        linger: float = 0.0,
-    ) -> ObjectStore:
+    def open(cls, url: str, scratch: Path, options: BucketOptions | None = None, *, create: bool) -> ObjectStore:
         """Open the store below a prefix.
 
         Args:
@@ -100,7 +107,7 @@ class ObjectStore:
                 `[STORE_UNSUITABLE]` the server ignores the condition of a request, or loses attributes.
             UnavailableError: `[STORE_FAILED]` there is no answer.
         """
-        store = cls(url, scratch, endpoint, retry_for, linger)
+        store = cls(url, scratch, options)
         first = next(store.list(""), None)
         if create:
             LocalStore.open(store._root, create=True)
@@ -111,71 +118,48 @@ class ObjectStore:
 
     def reopened(self) -> ObjectStore:
         """Return the same store without the failure of this one."""
-        return type(self)(self.url, self._root.parent, self._endpoint, self._client.retry_for, self.requests.linger)
+        return type(self)(self.url, self._root.parent, self.options)
 
     def create(self, name: str, content: bytes | Path) -> None:
         parts_of(name)
+        if isinstance(content, Path) and (remote := remote_of(content)) is not None and remote.name == name:
+            return  # the task that wrote it has uploaded it
         self._create(name, content)
         if name.startswith(READ_BY_TASKS):
             with suppress(OSError):  # then it is fetched
                 self._keep(content, self._cached(name))
+                trim_cache(self._scratch_of_store().root, _size_of(content))
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
         parts_of(name)
         if length == 0:
             if self.size(name) is None:
-                raise self._missing(name)
+                raise self._client.missing(name)
             return b""
         end = None if length is None else start + length
         parts = list[bytes]()
         while end is None or start < end:
-            asked = _PART_BYTES if end is None else min(_PART_BYTES, end - start)
-            parts.append(self._read_part(name, start, asked))
+            asked = PART_BYTES if end is None else min(PART_BYTES, end - start)
+            parts.append(self._client.read(name, start, start + asked))
             start += len(parts[-1])
             if len(parts[-1]) < asked:
                 break
         return b"".join(parts)
 
-    def _read_part(self, name: str, start: int, length: int) -> bytes:
-        import obstore
-
-        def get() -> bytes:
-            return bytes(obstore.get_range(self._client.small, name, start=start, length=length))
-
-        try:
-            return self._client.ask(f"reading {name}", get, ends=lambda text: "status code: 416" in text)
-        except FileNotFoundError:
-            raise self._missing(name) from None
-        except EndedError:
-            return b""
-
     def read_all(self, names: Sequence[str]) -> Iterator[bytes]:
         return self._pool.map(self.read, names)
 
     def size(self, name: str) -> int | None:
-        import obstore
-
         parts_of(name)
-        try:
-            found = self._client.ask(f"asking for {name}", lambda: obstore.head(self._client.small, name))
-        except FileNotFoundError:
-            return None
-        return int(found["size"])
+        return self._client.size(name)
 
     def sizes(self, prefix: str) -> dict[str, int]:
-        import obstore
-
         folder = prefix.rpartition("/")[0]
-
-        def listed() -> dict[str, int]:
-            pages = obstore.list(self._client.small, prefix=folder or None, chunk_size=1000)
-            return {each["path"]: int(each["size"]) for page in pages for each in page}
-
         if folder and not _is_name(folder):
             return {}
-        found = self._client.ask(f"listing {prefix or 'the store'}", listed)
+        found = self._client.sizes(prefix)
         own = (f"{TEMPORARY}/", f"{SCRATCH}/")
-        names = [name for name in found if name.startswith(prefix) and not name.startswith(own) and _is_name(name)]
+        names = [name for name in found if not name.startswith(own) and _is_name(name)]
         return {name: found[name] for name in sorted(names)}
 
     def list(self, prefix: str) -> Iterator[str]:
@@ -184,33 +168,19 @@ class ObjectStore:
     def delete(self, *names: str) -> None:
         for name in names:
             parts_of(name)
-        self._delete(names)
+        self._client.delete(names)
         for name in names:
-            self._cached(name).unlink(missing_ok=True)
-
-    def _delete(self, names: Sequence[str]) -> None:
-        import obstore
-
-        for at in range(0, len(names), _DELETED_AT_ONCE):
-            some = names[at : at + _DELETED_AT_ONCE]
-            with suppress(FileNotFoundError):
-                self._client.ask(f"deleting {some[0]}", partial(obstore.delete, self._client.small, some))
+            self.forget(name)
 
     def local_path(self, name: str) -> Path:
-        """Return the file of an object in the cache; it is fetched if it is not there.
-
-        Raises:
-            DataError: `[MISSING_OBJECT]`.
-            UnavailableError: `[STORE_FAILED]` it cannot be fetched, or the disk has no room for it.
-        """
-        file = self._cached(name)
-        if not file.exists():
-            self._fetch(name, file)
-        return file
+        """Return the file of an object in the cache, where `remote_files` fetches it for its reader."""
+        return self._cached(name)
 
     def forget(self, name: str) -> None:
         """Remove an object's file from the cache."""
-        self._cached(name).unlink(missing_ok=True)
+        cached = self._cached(name)
+        for file in (cached, cached.with_name(f"{cached.name}.part")):
+            file.unlink(missing_ok=True)
 
     def scratch(self, owner: int) -> Path:
         scratch = self._scratch_of_store()
@@ -229,6 +199,9 @@ class ObjectStore:
         scratch = self._scratch_of_store()
         scratch.root.mkdir(parents=True, exist_ok=True)
         scratch.discard_scratch(before)
+        limit_cache(scratch.root, self.options.cache)
+        owners = {name: int(owner) for name in self._client.sizes(f"{SCRATCH}/") if (owner := name.split("/")[1])}
+        self._client.delete([name for name, owner in owners.items() if owner < before])
         for other in self._root.iterdir():
             if other != scratch.root:  # of a store that was at this URL before
                 shutil.rmtree(other, ignore_errors=True)
@@ -243,7 +216,8 @@ class ObjectStore:
                 path = Path(folder) / file
                 # Names other than those of runs are given again in a store that was restored from a copy.
                 with suppress(FileNotFoundError):
-                    if there.get(path.relative_to(root).as_posix()) != path.stat().st_size:
+                    name = path.relative_to(root).as_posix().removesuffix(".part")
+                    if there.get(name) != path.stat().st_size:
                         path.unlink()
 
     def _probe(self) -> None:
@@ -262,7 +236,7 @@ class ObjectStore:
             unsuitable = "overwrites an object in spite of If-None-Match: *, so two runs could write at once"
         if not unsuitable and self._client.ask(f"reading {name}", lambda: self._writer_of(name)) is None:
             unsuitable = "keeps no attributes of objects, so a lost answer could not be told from a lost race"
-        self._delete([name])
+        self._client.delete([name])
         if unsuitable:
             raise InvalidError(
                 "STORE_UNSUITABLE", f"the server of {self.url} {unsuitable}: use another server, or a path"
@@ -277,7 +251,7 @@ class ObjectStore:
                 "STORE_FAILED", f"the store in {self.url} takes no more writes, since {self._failure}: run again"
             )
         try:
-            size = content.stat().st_size if isinstance(content, Path) else len(content)
+            size = _size_of(content)
         except FileNotFoundError:
             raise self._discarded(name) from None
         client = self._client.of(size)
@@ -324,55 +298,25 @@ class ObjectStore:
         writer = found.attributes.get(TOKEN)
         return None if writer is None else str(writer)
 
-    def _fetch(self, name: str, file: Path) -> None:
-        size = self.size(name)
-        if size is None:
-            raise self._missing(name)
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with self._temporary() as temporary:
-                with temporary.open("wb") as out:
-                    starts = range(0, size, _PART_BYTES)
-                    for part in self._pool.map(lambda start: self.read(name, start, _PART_BYTES), starts):
-                        out.write(part)
-                if temporary.stat().st_size != size:
-                    raise DataError("CORRUPT", f"{name} in {self.url} does not have its {size} bytes: {RESTORE}")
-                temporary.replace(file)
-        except OSError as error:
-            place = self._scratch_of_store().root
-            message = f"fetching {name} to {place} failed: {error}: free space, or give another --scratch"
-            raise UnavailableError("STORE_FAILED", message) from error
-
     def _keep(self, content: bytes | Path, cached: Path) -> None:
         """Let the cache have a new object: by a link to its file, if that is on the same disk."""
-        cached.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(content, Path):
+            cached.parent.mkdir(parents=True, exist_ok=True)
             cached.hardlink_to(content)
             return
-        with self._temporary() as file:
+        with made(self._scratch_of_store().root, cached) as file:
             file.write_bytes(content)
-            file.replace(cached)
-
-    @contextmanager
-    def _temporary(self) -> Iterator[Path]:
-        """Yield a name on the disk of the cache for a file that is not whole yet."""
-        folder = self._scratch_of_store().root / TEMPORARY
-        folder.mkdir(parents=True, exist_ok=True)
-        file = folder / secrets.token_hex(16)
-        try:
-            yield file
-        finally:
-            file.unlink(missing_ok=True)
 
     def _scratch_of_store(self) -> LocalStore:
         """Return scratch in a folder of the store's identity: what an earlier store left at this URL is not its own."""
         if self._scratch is not None:
             return self._scratch
+        uploaded = UPLOADED if self.options.uploads_scratch else ""
         try:
             identity = self.read(IDENTITY)
         except DataError:
-            return LocalStore(self._root / "new")
-        self._scratch = LocalStore(self._root / _hash_of(identity))
+            return LocalStore(self._root / f"new{uploaded}")
+        self._scratch = LocalStore(self._root / f"{_hash_of(identity)}{uploaded}")
         return self._scratch
 
     def _cached(self, name: str) -> Path:
@@ -381,8 +325,9 @@ class ObjectStore:
     def _discarded(self, name: str) -> BoatliftError:
         return FencedError("FENCED", f"a newer process has discarded this one's file of {name}: stop this one")
 
-    def _missing(self, name: str) -> BoatliftError:
-        return DataError("MISSING_OBJECT", f"{name} is not in {self.url}: {RESTORE}")
+
+def _size_of(content: bytes | Path) -> int:
+    return content.stat().st_size if isinstance(content, Path) else len(content)
 
 
 def _is_name(name: str) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
+from dataclasses import replace
 from pathlib import Path
 
-from boatlift.paths import refuse_place, refuse_url
-from boatlift.storage.bucket_client import RETRY_FOR
+from boatlift.paths import IN_STORE, refuse_place, scratch_named
 from boatlift.storage.local import LocalStore
-from boatlift.storage.object_store import ObjectStore
+from boatlift.storage.object_store import BucketOptions, ObjectStore
 from boatlift.storage.store import Store
 
 StorePlace = str | Path | LocalStore | ObjectStore
@@ -16,13 +15,7 @@ StorePlace = str | Path | LocalStore | ObjectStore
 
 
 def open_store(
-    place: StorePlace,
-    *,
-    create: bool,
-    scratch: str | Path | None = None,
-    endpoint: str | None = None,
-    retry_for: float = RETRY_FOR,
-    linger: float = 0.0,
+    place: StorePlace, *, create: bool, scratch: str | Path | None = None, options: BucketOptions | None = None
 ) -> LocalStore | ObjectStore:
     """Open the store at a place.
 
@@ -30,7 +23,7 @@ def open_store(
         create: Make it, if there is none.
         scratch: For an object store: the folder for files of running tasks, which every task sees; by default one of
             this machine, below `BOATLIFT_SCRATCH`, or the user's folder of caches.
-        endpoint, retry_for, linger: As for `ObjectStore`.
+        options: For an object store.
 
     Raises:
         InvalidError: `[BAD_OPTION]` the place is none; `[STORE_NOT_FOUND]`; as `LocalStore.open` and
@@ -41,10 +34,9 @@ def open_store(
         return place
     if isinstance(place, str) and place.startswith("s3://"):
         refuse_place(place)
-        if scratch is not None:
-            refuse_url(scratch, "scratch")
-        folder = Path(scratch or scratch_of_this_machine()).absolute()
-        return ObjectStore.open(place, folder, create=create, endpoint=endpoint, retry_for=retry_for, linger=linger)
+        folder, uploads = scratch_named(scratch)
+        options = replace(options or BucketOptions(), uploads_scratch=uploads)
+        return ObjectStore.open(place, folder, options, create=create)
     return LocalStore.open(Path(place), create=create)
 
 
@@ -58,8 +50,11 @@ def reopened(store: Store) -> Store:
     return store
 
 
-def scratch_of_this_machine() -> Path:
-    """Return the folder below which stores of objects have their scratch, if none is named."""
-    given = os.environ.get("BOATLIFT_SCRATCH")
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(given) if given else Path(caches) / "boatlift"
+def suited_to(store: Store, master: str) -> Store:
+    """Return a store whose scratch every machine of a cluster can use, if none was named."""
+    if isinstance(store, ObjectStore) and store.options.uploads_scratch is None:
+        if master.startswith("local"):
+            return store
+        folder, _ = scratch_named(IN_STORE)
+        return ObjectStore(store.url, folder, replace(store.options, uploads_scratch=True))
+    return store

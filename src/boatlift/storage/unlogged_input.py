@@ -18,6 +18,7 @@ from boatlift.storage.input_log import ROWS, InputLog
 from boatlift.storage.input_objects import InputPart, InputParts
 from boatlift.storage.records.codec import InputObject, Push, checksum_of, encode_input
 from boatlift.storage.remembered_keys import RememberedKeys
+from boatlift.storage.remote_files import removed, writing
 
 
 class UnloggedInput(InputParts):
@@ -100,7 +101,8 @@ class UnloggedInput(InputParts):
         made = InputObject("", self.source, number, self._token, self._base, 0, ROWS, pushes=numbered, rows=rows)
         content = encode_input(made)
         try:
-            self.path(number).write_bytes(content)
+            with writing(self.path(number)):
+                self.path(number).write_bytes(content)
         except OSError as error:
             raise UnavailableError("STORE_FAILED", f"cannot write {self.path(number)}: {error}") from error
         keyed = [push for push in pushes if push.key]
@@ -132,8 +134,7 @@ class UnloggedInput(InputParts):
             self._keys = {key: push for key, push in self._keys.items() if push.number > number}
             recorded = self._recorded[self._freed]
             self._recorded = {each: keys for each, keys in self._recorded.items() if each >= self._freed}
-        for each in gone:
-            self.path(each).unlink(missing_ok=True)
+        removed(map(self.path, gone))
         self._log.free(recorded, remember)
 
     def keys_up_to(self, number: int) -> int:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -39,10 +40,14 @@ class StandaloneCluster:
 
     Args:
         memory: The memory of each worker, as Spark writes it; an executor gets half of it.
+        private: Folders that each worker has for itself, empty at first, like machines that share no disk. This needs
+            the rights to mount.
     """
 
-    def __init__(self, workers: int = 2, cores: int = 1, memory: str = "1g") -> None:
-        self._count = workers
+    def __init__(
+        self, workers: int = 2, cores: int = 1, memory: str = "1g", private: Sequence[str | Path] = ()
+    ) -> None:
+        self._count, self._private = workers, [str(each) for each in private]
         self._cores = cores
         self._memory = memory
         self._folder = Path()
@@ -148,10 +153,13 @@ class StandaloneCluster:
             name, "org.apache.spark.deploy.worker.Worker",
             "--host", "127.0.0.1", "--cores", str(self._cores), "--memory", self._memory,
             "--webui-port", "0", "--work-dir", str(self._folder / name), self.url,
+            private=self._private,
         ))
         # fmt: on
 
-    def _launch(self, name: str, main_class: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _launch(
+        self, name: str, main_class: str, *arguments: str, private: Sequence[str] = ()
+    ) -> subprocess.Popen[bytes]:
         import pyspark
 
         home = Path(pyspark.__file__).parent
@@ -163,6 +171,9 @@ class StandaloneCluster:
             "SPARK_DAEMON_MEMORY": "256m",
         }
         command = [str(home / "bin" / "spark-class"), main_class, *arguments]
+        if private:
+            mount = "".join(f"mount -t tmpfs tmpfs {shlex.quote(folder)} && " for folder in private)
+            command = ["unshare", "--mount", "sh", "-c", f'{mount}exec "$@"', "sh", *command]
         null, out = subprocess.DEVNULL, subprocess.STDOUT
         with self._log(name).open("wb") as log:
             # In a session of its own every descendant can be found, whichever process group it chooses.

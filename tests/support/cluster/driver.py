@@ -4,6 +4,7 @@ Then once more, undisturbed, with Spark's own float sum put into the engine: a c
 """
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -49,7 +50,13 @@ def between_steps(progress: bl.Progress) -> None:
 
 
 flow = make_flow(folder / "history", event_time=folder)
-bl.run(flow, folder / "store", available_now=True, spark=spark, on_progress=between_steps)
+bl.run(
+    flow,
+    os.environ.get("BOATLIFT_TEST_STORE", folder / "store"),
+    available_now=True,
+    spark=spark,
+    on_progress=between_steps,
+)
 CompiledUnit.frame = build_with_the_sum_of_spark  # type: ignore[method-assign]
 bl.run(make_flow(folder / "control"), folder / "control-store", available_now=True, spark=spark)
 spark.stop()

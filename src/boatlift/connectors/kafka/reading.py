@@ -23,6 +23,7 @@ from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Reading
 from boatlift.decoders import packed_decoder
 from boatlift.errors import DataError
+from boatlift.storage.remote_files import fetched_folder, writing
 
 _LARGEST_MS = (2**63 - 1) // 1000
 """The largest time in milliseconds that fits into microseconds."""
@@ -237,8 +238,9 @@ def _note(split: Split, digests: Collection[Digest]) -> None:
     path = Path(split.folder) / f"{each.number}-{each.partition}-{each.start}"
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}-{time.monotonic_ns()}")
-    draft.write_bytes(msgspec.msgpack.encode(note))
-    draft.replace(path)
+    with writing(path):
+        draft.write_bytes(msgspec.msgpack.encode(note))
+        draft.replace(path)
 
 
 def _together(splits: Sequence[Split]) -> Iterator[list[Split]]:
@@ -278,7 +280,8 @@ def divided(steps: Sequence[tuple[Sequence[Range], int | None, str]], tasks: int
 
 def read_notes(folder: str) -> Reading | None:
     """Return the sum of the tasks' notes; None if no task has read anything."""
-    notes = [_NOTES.decode(path.read_bytes()) for path in Path(folder).glob("[0-9]*")]
+    files = fetched_folder(Path(folder))
+    notes = [_NOTES.decode(path.read_bytes()) for path in files if path.name[0].isdecimal()]
     if not notes:
         return None
     return Reading(sum(note.rows for note in notes), f"{sum(note.digest for note in notes) % 2**64:016x}")

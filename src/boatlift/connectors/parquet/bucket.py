@@ -19,9 +19,10 @@ from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged
 from boatlift.dataflow.policies import Batch
 from boatlift.errors import BoatliftError, DataError, FencedError, Finding, UnavailableError
+from boatlift.paths import scratch_named
 from boatlift.storage.bucket_client import RETRY_FOR
-from boatlift.storage.object_store import ObjectStore
-from boatlift.storage.opening import scratch_of_this_machine
+from boatlift.storage.object_store import BucketOptions, ObjectStore
+from boatlift.storage.remote_files import fetched
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -141,7 +142,7 @@ class ParquetBucketSink(SinkBase):
         for number in numbers:
             name = _name(number)
             try:
-                check_file(store.local_path(name), f"{self._url}/{name}")
+                check_file(fetched(store.local_path(name)), f"{self._url}/{name}")
                 record = self._read(store, number)
                 step = -1 if before is None else before.step
                 if record.step != step + (not record.claims):
@@ -158,10 +159,10 @@ class ParquetBucketSink(SinkBase):
 
     def _opened_store(self, *, create: bool) -> ObjectStore:
         """Return the objects of the place; one that refuses writes after a failure is of no more use."""
-        scratch = scratch_of_this_machine()
+        scratch, _ = scratch_named()
         if create:
-            return ObjectStore.open(self._url, scratch, create=True, retry_for=RETRY_FOR)
-        return ObjectStore(self._url, scratch, retry_for=RETRY_FOR)
+            return ObjectStore.open(self._url, scratch, BucketOptions(retry_for=RETRY_FOR), create=True)
+        return ObjectStore(self._url, scratch, BucketOptions(retry_for=RETRY_FOR))
 
     def _preflight(self, context: SinkContext) -> None:
         with self._errors():
@@ -277,7 +278,7 @@ class ParquetBucketSink(SinkBase):
                 raise self._ledger.lacks(now.step)
 
         def difference() -> str:
-            return first_difference(read_rows(store.local_path(_name(number))), read_pieces(now.rows, staged))
+            return first_difference(read_rows(fetched(store.local_path(_name(number)))), read_pieces(now.rows, staged))
 
         try:
             return self._ledger.compare(now, Committed(record.step, record.rows, record.digest), difference)

@@ -15,6 +15,7 @@ from boatlift.connectors.kit.tasks import guarded, parts_of_tasks
 from boatlift.connectors.push.compacted import numbered
 from boatlift.connectors.push.steps import PUSHED
 from boatlift.storage.input_objects import rows_in
+from boatlift.storage.remote_files import fetched
 
 TASK_BYTES = 1 << 20
 """A task reads at least about this much: starting a task takes longer than reading less."""
@@ -62,7 +63,7 @@ class ReadPushes:
                 yield from guarded(self.source, partial(self.read, piece))
 
     def read(self, piece: Piece) -> list[pa.RecordBatch]:
-        base, rows = rows_in(Path(piece.path))
+        base, rows = rows_in(fetched(Path(piece.path)))
         made = []
         for batch in numbered(base, rows) if self.upserts else pa.ipc.open_stream(rows):
             place = batch.column(PUSHED) if self.upserts else pa.array(np.arange(base, base + len(batch)), pa.int64())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +27,7 @@ from boatlift.spark.tasks.stage import Output, StageTask, TaskReceipt
 from boatlift.spark.tasks.staging import ArrowStager
 from boatlift.storage.records.payloads import RunsPayload, StepClock, payload_of, runs_of, to_json
 from boatlift.storage.records.records import RunRef
+from boatlift.storage.remote_files import removed
 
 PutTogether = Callable[[Sequence[Sequence[RunRef]], bool], RunRef]
 """Writes several messages as one run; the flag says that they are the whole table."""
@@ -198,8 +198,7 @@ class LookupSteps(Steps):
         try:
             return cache.in_round(number, _ABOVE).in_round({**messages, LOOKS_UP: files} if files else messages)
         finally:
-            for file in files:
-                Path(file).unlink(missing_ok=True)
+            removed(files)
 
     def _whole(self, step: SmallStep, last_stage: LastStage | None) -> DataFrame:
         frame = self._unit.frame(step.rows, StepClock(0, 0))

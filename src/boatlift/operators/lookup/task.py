@@ -23,6 +23,7 @@ from boatlift.spark.tasks.kernel_task import task_input
 from boatlift.spark.tasks.parameters import JobParameters, guarded, job_parameters
 from boatlift.spark.tasks.stage import fresh_run, measured
 from boatlift.storage.records.records import RunRef
+from boatlift.storage.remote_files import fetched, writing
 
 
 def newest_rows(messages: Sequence[pa.Table], keys: Sequence[str], what: str, *, all_known: bool) -> pa.Table:
@@ -165,7 +166,7 @@ def put_together(
     name = fresh_run(token)
     place = folder / name
     try:
-        with pa.ipc.new_file(str(place), newest.schema) as writer:
+        with writing(place), pa.ipc.new_file(str(place), newest.schema) as writer:
             writer.write_table(newest)
     except OSError as error:
         raise UnavailableError("STORE_FAILED", f"cannot put rows together in {place}: {error}") from error
@@ -176,7 +177,7 @@ def put_together(
 
 def _read(place: str) -> pa.Table:
     try:
-        with pa.memory_map(place) as source:
+        with pa.memory_map(fetched(place)) as source:
             return pa.ipc.open_file(source).read_all()
     except (OSError, pa.ArrowInvalid) as error:
         raise UnavailableError("STORE_FAILED", f"cannot read the rows in {place}: {error}; run again") from error

@@ -31,6 +31,7 @@ from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.storage.records.payloads import RunsPayload, payload_of
 from boatlift.storage.records.records import RunRef
+from boatlift.storage.remote_files import removed
 from boatlift.views.catalyst_plan import CatalystPlan
 from boatlift.views.query import Query
 from boatlift.views.view_job import PlacedNode, ViewJob
@@ -163,9 +164,7 @@ class ViewSteps(Steps):
             self._plans.forget()
             raise
         finally:
-            for runs in step.channels.values():
-                for run in runs:
-                    jobs.inputs.path(run).unlink(missing_ok=True)
+            removed(jobs.inputs.path(run) for runs in step.channels.values() for run in runs)
         watermarks = self._times.input_watermarks(take, state, jobs.inputs)
         passed = self._times.passed(watermarks)
         drop_expired(step.held, passed)

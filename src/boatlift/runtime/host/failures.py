@@ -9,13 +9,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from boatlift.conditions import Retry
-from boatlift.errors import BoatliftError, DataError, UserCodeError
+from boatlift.errors import BoatliftError, UserCodeError
 from boatlift.recovery import RecoveryGraph
 from boatlift.runtime.host.context import HostContext
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import Message
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import RunRef
+from boatlift.storage.remote_files import is_there
 
 RETRIES = 3  # the retries of a processor without a new step; the next failure ends the run
 BACKOFF_SECONDS = 0.2  # the backoff before the first of these retries; each further one is twice as long
@@ -100,10 +101,7 @@ class Failures:
         )
 
     def _is_there(self, run: RunRef) -> bool:
-        try:
-            return self._engine.path(run).exists()
-        except DataError:  # a store that is elsewhere has not got it
-            return False
+        return is_there(self._engine.path(run))
 
 
 @dataclass(slots=True)

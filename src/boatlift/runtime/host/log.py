@@ -35,6 +35,7 @@ class StoredRuns:
 
     def __init__(self, store: Store, engine: Engine) -> None:
         self._store, self._engine = store, engine
+        self._token = 0
         self._durable: dict[str, int] = {}  # name to bytes
         self._adopted: AbstractSet[str] = frozenset()
         self._under_way: set[str] = set()
@@ -51,9 +52,12 @@ class StoredRuns:
             token: Of this owner; the names of a newer owner's runs have a larger token.
             adopted: Runs that were adopted.
         """
-        self._adopted = adopted
+        self._adopted, self._token = adopted, token
+        self._list()
+
+    def _list(self) -> None:
         for name, size in self._store.sizes("runs/").items():
-            if Path(name).name < f"{token + 1:012d}":
+            if Path(name).name < f"{self._token + 1:012d}":
                 self._durable[name] = size
 
     def keep(self, processor: str, runs: Sequence[RunRef]) -> None:
@@ -109,6 +113,8 @@ class StoredRuns:
         with self._changed:
             self._over = True
             self._changed.wait_for(lambda: not self._under_way)
+        if self._store.requests.by_tasks:
+            self._list()
         return self.garbage(named)
 
     def delete(self, names: Iterable[str]) -> None:

@@ -24,6 +24,7 @@ from boatlift.spark.jobs.set_aside import SetAside, fitting
 from boatlift.spark.tasks.parameters import guarded
 from boatlift.storage.records.payloads import SourcePayload, payload_of, runs_of
 from boatlift.storage.records.records import RunRef
+from boatlift.storage.remote_files import fetched, removed
 from boatlift.storage.store import Store
 
 
@@ -275,7 +276,7 @@ class ReadTask:
         """Return the rows of a file; none if there is no file of this number."""
         if number >= len(self.files):
             return []
-        reader = pa.ipc.open_file(pa.memory_map(self.files[number]))
+        reader = pa.ipc.open_file(pa.memory_map(fetched(self.files[number])))
         return [reader.get_batch(each) for each in range(reader.num_record_batches)]
 
 
@@ -313,6 +314,7 @@ class Readings:
         if folder is None:
             return
         found = counts.reading(str(folder))
+        removed(list(folder.iterdir()) if folder.exists() else ())
         shutil.rmtree(folder, ignore_errors=True)  # scratch is deleted with its owner
         if found is None:
             return

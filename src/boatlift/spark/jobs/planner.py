@@ -42,6 +42,7 @@ from boatlift.spark.tasks.staging import ArrowStager
 from boatlift.state.key_groups import KEY_GROUPS
 from boatlift.state.opened import LocatedRun
 from boatlift.storage.records.payloads import StepClock
+from boatlift.storage.remote_files import removed, writing
 
 ONE_TASK_BYTES = 4 << 20
 """A step with no more input than this runs as one task: a shuffle would cost more than it saves."""
@@ -163,7 +164,8 @@ class StepPlan:
     def _write_input(self, given: TaskInput) -> None:
         if input_file := self.parameters.input_file:
             try:
-                Path(input_file).write_bytes(msgspec.msgpack.encode(given))
+                with writing(input_file):
+                    Path(input_file).write_bytes(msgspec.msgpack.encode(given))
             except OSError as error:
                 raise UnavailableError("STORE_FAILED", f"cannot write {input_file}: {error}") from error
 
@@ -182,9 +184,8 @@ class StepPlan:
 
     def discard(self) -> None:
         """Delete the files of the plan."""
-        divided = {Path(place) for share in self.pieces or () for place, _ in share}
-        for path in (*divided, *([Path(self.parameters.input_file)] if self.parameters.input_file else [])):
-            path.unlink(missing_ok=True)
+        divided = {place for share in self.pieces or () for place, _ in share}
+        removed([*divided, *([self.parameters.input_file] if self.parameters.input_file else [])])
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ write without a buffer, which would slow other jobs down.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -53,6 +54,21 @@ def workers_of(pool: str, context: SparkContext) -> Iterator[None]:
         yield
     finally:
         thread.pool = before
+
+
+def pass_credentials(context: SparkContext) -> None:
+    """Give the workers of this machine the variables by which clients of buckets are admitted, as they are now.
+
+    The JVM has those of its start. Workers of other machines have the variables of their machine, so no secret leaves
+    this one.
+    """
+    if not str(context.master).startswith("local"):
+        return
+    now = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    held = context.environment
+    for name in [name for name in held if name.startswith("AWS_") and name not in now]:
+        del held[name]
+    held.update(now)
 
 
 def session_beside(spark: SparkSession, others: Mapping[str, str]) -> SparkSession:

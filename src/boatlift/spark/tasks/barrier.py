@@ -26,6 +26,7 @@ from boatlift.kernels.network.node import ZSet, concat
 from boatlift.spark.tasks.stage import fresh_run
 from boatlift.state.arrangement.arranged import key_hashes
 from boatlift.state.key_groups import Share, residues
+from boatlift.storage.remote_files import fetched, removed, writing
 
 
 class RelayAddress(msgspec.Struct, frozen=True, array_like=True):
@@ -179,14 +180,14 @@ class BarrierExchange:
         file = self.folder / fresh_run(self.token)
         sent.append(file)
         try:
-            file.write_bytes(packed)
+            with writing(file):
+                file.write_bytes(packed)
         except OSError as error:
             raise UnavailableError("STORE_FAILED", f"cannot write {file}: {error}") from error
         return _Parcel(file=str(file))
 
     def _remove(self) -> None:
-        for file in self._files:
-            file.unlink(missing_ok=True)
+        removed(self._files)
         self._files = []
 
 
@@ -194,7 +195,7 @@ def _unpacked(parcel: _Parcel) -> ZSet | None:
     if not parcel.rows and not parcel.file:
         return None
     try:
-        packed = parcel.rows or Path(parcel.file).read_bytes()
+        packed = parcel.rows or Path(fetched(parcel.file)).read_bytes()
     except OSError as error:
         raise UnavailableError("STORE_FAILED", f"cannot read {parcel.file}: {error}") from error
     (batch,) = pa.ipc.open_stream(packed)

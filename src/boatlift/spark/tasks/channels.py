@@ -17,6 +17,7 @@ from boatlift.spark.tasks.parameters import JobParameters, guarded, job_paramete
 from boatlift.state.arrangement.arranged import key_hashes, key_words
 from boatlift.state.column import Column
 from boatlift.state.group import group, grouped_sum
+from boatlift.storage.remote_files import fetched
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class ChannelTask:
             files: Sequence[str] = task_input(job_parameters()).channels[self.name]
         else:
             files = [self.files[number] for number in numbers]
-        readers = [pa.ipc.open_file(pa.memory_map(file)) for file in files]
+        readers = [pa.ipc.open_file(pa.memory_map(fetched(file))) for file in files]
         return [reader.get_batch(each) for reader in readers for each in range(reader.num_record_batches)]
 
 

@@ -20,6 +20,7 @@ from boatlift.dataflow.columns import HASH
 from boatlift.errors import UnavailableError
 from boatlift.spark.tasks.parameters import guarded
 from boatlift.state.key_groups import residues
+from boatlift.storage.remote_files import DIVIDED, fetched, writing
 
 ROWS_AT_ONCE = 1 << 18
 """The number of rows that are divided together: enough for batches that are not tiny."""
@@ -71,20 +72,21 @@ class DivideTask:
         Raises:
             UnavailableError: `[STORE_FAILED]` scratch cannot be written.
         """
-        place = Path(self.folder) / f"divided-{uuid.uuid4().hex}"
+        place = Path(self.folder) / f"{DIVIDED}{uuid.uuid4().hex}"
         numbers: list[list[int]] = [[] for _ in range(self.shares)]
         writer: pa.RecordBatchFileWriter | None = None
         written = 0
         try:
-            for rows in _coalesced(batches):
-                if writer is None:
-                    writer = pa.ipc.new_file(str(place), rows.schema)
-                for share, part in self._parts(rows):
-                    writer.write_batch(part)
-                    numbers[share].append(written)
-                    written += 1
-            if writer is not None:
-                writer.close()
+            with writing(place):
+                for rows in _coalesced(batches):
+                    if writer is None:
+                        writer = pa.ipc.new_file(str(place), rows.schema)
+                    for share, part in self._parts(rows):
+                        writer.write_batch(part)
+                        numbers[share].append(written)
+                        written += 1
+                if writer is not None:
+                    writer.close()
         except OSError as error:
             raise UnavailableError("STORE_FAILED", f"cannot divide rows in {place}: {error}") from error
         return Division(str(place) if writer is not None else "", numbers)
@@ -134,7 +136,7 @@ def read_pieces(pieces: Sequence[DividedBatches]) -> Iterator[pa.RecordBatch]:
     """
     for place, numbers in pieces:
         try:
-            reader = pa.ipc.open_file(pa.memory_map(place))
+            reader = pa.ipc.open_file(pa.memory_map(fetched(place)))
             for number in numbers:
                 yield reader.get_batch(number)
         except (OSError, pa.ArrowInvalid) as error:

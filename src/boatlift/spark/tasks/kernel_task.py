@@ -40,6 +40,7 @@ from boatlift.state.key_groups import Share
 from boatlift.state.merge import merge_runs
 from boatlift.state.opened import LocatedRun, RunsOnDemand
 from boatlift.storage.records.records import RunRef
+from boatlift.storage.remote_files import fetched
 
 
 class TaskInput(msgspec.Struct, frozen=True, array_like=True):
@@ -73,7 +74,7 @@ _INPUTS = packed_decoder(TaskInput)
 
 def task_input(parameters: JobParameters) -> TaskInput:
     """Return the input file's content for the parameters of a job."""
-    given: TaskInput = _INPUTS.decode(Path(parameters.input_file).read_bytes())
+    given: TaskInput = _INPUTS.decode(Path(fetched(parameters.input_file)).read_bytes())
     return given
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from boatlift.dataflow.contracts import Staged
 from boatlift.errors import InternalError, UnavailableError
+from boatlift.storage.remote_files import fetched, writing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,18 +45,19 @@ class ArrowStager:
         place = str(Path(folder) / name)
         writer: pa.RecordBatchFileWriter | None = None
         try:
-            for batch in batches:
-                # Nullability may differ between plan and sink; names and types may not.
-                columns = list(map(as_declared, batch.columns, self.schema.types))
-                _check_columns(batch.schema.names, columns, self.schema)
-                if not batch.num_rows:
-                    continue
-                if writer is None:
-                    writer = pa.ipc.new_file(place, self.schema)
-                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self.schema))
-                rows += batch.num_rows
-            if writer is not None:
-                writer.close()
+            with writing(place):
+                for batch in batches:
+                    # Nullability may differ between plan and sink; names and types may not.
+                    columns = list(map(as_declared, batch.columns, self.schema.types))
+                    _check_columns(batch.schema.names, columns, self.schema)
+                    if not batch.num_rows:
+                        continue
+                    if writer is None:
+                        writer = pa.ipc.new_file(place, self.schema)
+                    writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+                    rows += batch.num_rows
+                if writer is not None:
+                    writer.close()
         except OSError as error:
             raise UnavailableError("STORE_FAILED", f"cannot stage rows in {place}: {error}") from error
         return Staged(partition, rows, place if rows else "")
@@ -82,7 +84,7 @@ def read_pieces(rows: int, staged: Sequence[Staged]) -> list[pa.Table]:
         if not receipt.rows:
             continue
         try:
-            with pa.memory_map(receipt.place) as source:
+            with pa.memory_map(fetched(receipt.place)) as source:
                 piece = pa.ipc.open_file(source).read_all()
         except (OSError, pa.ArrowInvalid) as error:
             message = f"cannot read the staged rows in {receipt.place}: {error}; run again to stage them again"

@@ -1,0 +1,380 @@
+"""Files of objects: a path below scratch says which object of which bucket the file is a copy of.
+
+So a task needs nothing but the path to fetch a file that this machine does not have. The paths are
+
+    SCRATCH/s3-ORIGIN/IDENTITY/cache/NAME                   the object NAME
+    SCRATCH/s3-ORIGIN/IDENTITY-uploaded/scratch/OWNER/RUN   the object runs/RUN
+    SCRATCH/s3-ORIGIN/IDENTITY-uploaded/scratch/OWNER/FILE  the object scratch/OWNER/FILE
+
+where ORIGIN encodes the server's address and the store's URL, and IDENTITY tells stores apart that were at one URL.
+Objects never change, and neither do their files. Any of them may be deleted at any time: the next reader fetches it.
+
+**Scratch in the store** (`-uploaded`) is for machines that share no folder. A task writes its files to a folder of its
+machine, and `writing` uploads each before the task's receipt names it. Runs get their final names, so a checkpoint only
+records them.
+
+**Sparse files.** A run of more than `WHOLE` bytes is not fetched whole. Its file, `NAME.part`, begins as a hole of the
+run's size, and `Proof` fetches the blocks that fail their checksums. So a damaged file is mended in the same way.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from boatlift.errors import RESTORE, DataError, FencedError, InvalidError, UnavailableError
+from boatlift.storage.bucket_client import PART_BYTES, RETRY_FOR, BucketClient
+from boatlift.storage.store import SCRATCH, TEMPORARY
+
+CACHE = "cache"
+"""The folder of the files of objects, in the folder of a store's identity."""
+
+WHOLE = 16 << 20
+"""A larger run is fetched block by block."""
+
+CACHE_BYTES = 10 << 30
+"""The default bound of the cache, in bytes."""
+
+_STRETCH = 1 << 20
+"""The bytes that are fetched around a missing block: its neighbours are needed soon."""
+
+_CONNECTIONS = 16
+_P = TypeVar("_P", str, Path)
+
+_LIMIT, _SPARSE = "cache-bytes", ".part"
+_LOOK_EVERY = 64 << 20  # bytes that a process fetches between two looks at the size of the cache
+_LONGEST_NAME = 250
+_IN_CACHE = re.compile(r"(?P<folder>.*/s3-(?P<origin>[\w-]+)/(?:[0-9a-f]{16}|new)(?:-uploaded)?)/cache/(?P<name>.+)")
+_IN_SCRATCH = re.compile(
+    r"(?P<folder>.*/s3-(?P<origin>[\w-]+)/(?:[0-9a-f]{16}|new)-uploaded)/scratch/(?P<owner>\d+)/(?P<name>.+)"
+)
+_RUN = re.compile(r"(?P<owner>\d{12})-[0-9a-f]{32}\.arrow")
+DIVIDED = "divided-"
+"""The beginning of the name of a file with the divided rows of a step."""
+
+_BEING_WRITTEN = 60 * 10**9  # nanoseconds
+UPLOADED = "-uploaded"
+"""The end of the name of a store's folder whose scratch is uploaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """The object that a file is a copy of.
+
+    Attributes:
+        folder: The store's folder on this machine, of its identity.
+        endpoint: The address of the server; empty for that of AWS.
+        url: The URL of the store.
+        name: The object.
+    """
+
+    folder: Path
+    endpoint: str
+    url: str
+    name: str
+
+    @property
+    def client(self) -> BucketClient:
+        return _client(self.url, self.endpoint, os.getpid())
+
+
+def folder_of(scratch: Path, url: str, endpoint: str) -> Path:
+    """Return the folder of a store in scratch.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` the URL is too long for a file's name.
+    """
+    origin = base64.urlsafe_b64encode(f"{endpoint} {url}".encode()).decode().rstrip("=")
+    if len(origin) > _LONGEST_NAME:
+        raise InvalidError("BAD_OPTION", f"a store cannot be at {url}: give a shorter prefix")
+    return scratch / f"s3-{origin}"
+
+
+def remote_of(path: str | Path) -> RemoteFile | None:
+    """Return the object that a file is a copy of; None for a file of no object."""
+    if (found := _IN_CACHE.fullmatch(str(path))) is not None:
+        name = found["name"].removesuffix(_SPARSE)
+    elif (found := _IN_SCRATCH.fullmatch(str(path))) is not None:
+        name = f"runs/{found['name']}" if _RUN.fullmatch(found["name"]) else f"scratch/{found['owner']}/{found['name']}"
+    else:
+        return None
+    origin = found["origin"]
+    endpoint, _, url = base64.urlsafe_b64decode(origin + "=" * (-len(origin) % 4)).decode().partition(" ")
+    return RemoteFile(Path(found["folder"]), endpoint, url, name)
+
+
+def fetched(path: _P) -> _P:
+    """Fetch the file of a path if it is not there, and return the path.
+
+    Raises:
+        DataError: `[MISSING_OBJECT]` the store has no such object.
+        UnavailableError: `[STORE_FAILED]` it cannot be fetched, or the disk has no room for it.
+    """
+    if _used(str(path)) or (remote := remote_of(path)) is None:
+        return path
+    if (twin := _twin(remote)) is not None:
+        return type(path)(twin)
+    size = remote.client.size(remote.name)
+    if size is None:
+        raise remote.client.missing(remote.name)
+    _fetch(remote, Path(path), size)
+    return path
+
+
+def is_there(path: Path) -> bool:
+    """Return whether there is a file, or an object that it would be a copy of."""
+    if path.exists():
+        return True
+    remote = remote_of(path)
+    return remote is not None and remote.client.size(remote.name) is not None
+
+
+def mappable(path: str, size: int) -> str:
+    """Return the file of a run of so many bytes, which may have holes: see `refetched`. Raises as `fetched`."""
+    if _used(path) or (remote := remote_of(path)) is None:
+        return path
+    if (twin := _twin(remote)) is not None:
+        return twin
+    if size <= WHOLE:
+        _fetch(remote, Path(path), size)
+        return path
+    sparse = f"{path}{_SPARSE}"
+    if not _used(sparse):
+        with _raising(remote, path), made(remote.folder, Path(sparse)) as temporary:
+            temporary.touch()
+            os.truncate(temporary, size)
+    return sparse
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Write a new file in this block; then upload it, if tasks of other machines may read it.
+
+    Raises:
+        UnavailableError: `[STORE_FAILED]` it cannot be uploaded.
+    """
+    remote = remote_of(path)
+    if remote is None:
+        yield
+        return
+    folder = Path(path).parent
+    if not folder.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_older(remote, folder)
+    yield
+    if Path(path).exists():
+        _upload(remote, Path(path))
+
+
+def removed(paths: Iterable[str | Path]) -> None:
+    """Delete files, and those objects that they are copies of."""
+    objects: dict[tuple[str, str], list[str]] = {}
+    for path in paths:
+        Path(path).unlink(missing_ok=True)
+        if (remote := remote_of(path)) is not None:
+            objects.setdefault((remote.url, remote.endpoint), []).append(remote.name)
+    for (url, endpoint), names in objects.items():
+        _client(url, endpoint, os.getpid()).delete(names)
+
+
+def fetched_folder(folder: Path) -> list[Path]:
+    """Return the files of a folder of scratch, also those that tasks of other machines have written to it."""
+    if (remote := remote_of(folder)) is not None:
+        for name in remote.client.sizes(f"{remote.name}/"):
+            fetched(folder / name.rpartition("/")[2])
+    return [path for path in folder.iterdir() if path.is_file()] if folder.exists() else []
+
+
+def opened_sparse(path: str) -> BinaryIO | None:
+    """Open a sparse file for `refetched`; None for a file that is whole. Raises as `fetched`."""
+    if not path.endswith(_SPARSE) or (remote := remote_of(path)) is None:
+        return None
+    with _raising(remote, path):
+        return Path(path).open("r+b", buffering=0)
+
+
+def refetched(path: str, blocks: Iterable[tuple[int, int]], size: int, file: BinaryIO | None = None) -> bool:
+    """Write ranges of bytes of an object to its file again; return whether the file is one of an object.
+
+    Args:
+        blocks: The begin and the end of each range, ascending. Neighbouring bytes are fetched with them.
+        size: The bytes of the object.
+        file: The file, open for writing: it may have been deleted from the cache, and be mapped still.
+
+    Raises:
+        DataError: `[MISSING_OBJECT]`.
+        UnavailableError: `[STORE_FAILED]`.
+    """
+    if (remote := remote_of(path)) is None:
+        return False
+    with _raising(remote, path), ExitStack() as stack:
+        descriptor = (file or stack.enter_context(Path(path).open("r+b"))).fileno()
+
+        def fill(part: tuple[int, int]) -> None:
+            os.pwrite(descriptor, remote.client.read(remote.name, *part), part[0])
+
+        parts = _parts(blocks, size)
+        _all(fill, parts)
+    trim_cache(remote.folder, sum(end - begin for begin, end in parts))
+    return True
+
+
+def limit_cache(folder: Path, most: int) -> None:
+    """Let the cache in a store's folder have at most so many bytes. Its processes on this machine keep to it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _LIMIT).write_text(str(most), encoding="ascii")
+
+
+def trim_cache(folder: Path, fetched_bytes: int) -> None:
+    """Delete the files that were not used for longest, until the cache is within its bound.
+
+    Args:
+        fetched_bytes: The bytes that were added since the last call; the disk is looked at now and then.
+    """
+    global _added
+    _added += fetched_bytes
+    try:
+        most = int((folder / _LIMIT).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        most = CACHE_BYTES
+    if _added < min(_LOOK_EVERY, most // 8):
+        return
+    _added = 0
+    files: list[tuple[int, int, Path]] = []
+    written: list[tuple[int, int, Path]] = []
+    walks = [os.walk(folder / CACHE), os.walk(folder / SCRATCH) if folder.name.endswith(UPLOADED) else ()]
+    for parent, _, names in chain.from_iterable(walks):
+        for path in (Path(parent) / name for name in names):
+            in_scratch = not path.is_relative_to(folder / CACHE)
+            if in_scratch and not path.name.startswith(DIVIDED) and not _RUN.fullmatch(path.name):
+                continue  # of the owner alone
+            with suppress(FileNotFoundError):
+                found = path.stat()
+                (written if in_scratch else files).append((found.st_mtime_ns, found.st_blocks * 512, path))
+    newest = max((time for time, _, _ in written), default=0)
+    left = sum(size for _, size, _ in (*files, *written))
+    files += [each for each in written if newest - each[0] > _BEING_WRITTEN]
+    for _, size, path in sorted(files):
+        if left <= most:
+            break
+        path.unlink(missing_ok=True)
+        left -= size
+
+
+_added = 0
+
+
+def _used(path: str) -> bool:
+    """Return whether a file is there; it is the most recently used one then."""
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return Path(path).exists()
+    return True
+
+
+def _twin(remote: RemoteFile) -> str | None:
+    """Return the file of a run in scratch, if a task of this machine has written it."""
+    name = remote.name.rpartition("/")[2]
+    run = _RUN.fullmatch(name) if remote.folder.name.endswith(UPLOADED) else None
+    if run is None:
+        return None
+    path = str(remote.folder / SCRATCH / str(int(run["owner"])) / name)
+    return path if _used(path) else None
+
+
+def _upload(remote: RemoteFile, path: Path) -> None:
+    import obstore
+
+    # The name is the writer's own, so that a request that is sent again changes nothing.
+    try:
+        put = partial(obstore.put, remote.client.of(path.stat().st_size), remote.name, path, mode="overwrite")
+        remote.client.ask(f"writing {remote.name}", put)
+    except FileNotFoundError:
+        message = f"a newer process has discarded this one's file {path}: stop this one"
+        raise FencedError("FENCED", message) from None
+
+
+def _remove_older(remote: RemoteFile, folder: Path) -> None:
+    """Remove what older owners have left on this machine, in the folders beside an owner's."""
+    own = folder.relative_to(remote.folder / SCRATCH).parts[0]
+    for other in (remote.folder / SCRATCH).iterdir():
+        if other.name.isdecimal() and int(other.name) < int(own):
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def _fetch(remote: RemoteFile, file: Path, size: int) -> None:
+    with _raising(remote, file), made(remote.folder, file) as temporary, temporary.open("wb") as out:
+
+        def fill(part: tuple[int, int]) -> None:
+            content = remote.client.read(remote.name, *part)
+            if len(content) != part[1] - part[0]:
+                raise DataError("CORRUPT", f"{remote.name} in {remote.url} has not its {size} bytes: {RESTORE}")
+            os.pwrite(out.fileno(), content, part[0])
+
+        _all(fill, [(begin, min(begin + PART_BYTES, size)) for begin in range(0, size, PART_BYTES)])
+    trim_cache(remote.folder, size)
+
+
+def _parts(blocks: Iterable[tuple[int, int]], size: int) -> list[tuple[int, int]]:
+    """Return the parts to fetch for ranges: stretches, joined where they meet, of at most `PART_BYTES`."""
+    parts: list[tuple[int, int]] = []
+    for begin, end in blocks:
+        first, last = begin // _STRETCH * _STRETCH, min(size, -(-end // _STRETCH) * _STRETCH)
+        starts = range(max(first, parts[-1][1] if parts else 0), last, PART_BYTES)
+        parts += [(start, min(start + PART_BYTES, last)) for start in starts]
+    return parts
+
+
+def _all(fill: Callable[[tuple[int, int]], None], parts: list[tuple[int, int]]) -> None:
+    if len(parts) <= 1:
+        for part in parts:
+            fill(part)
+        return
+    with ThreadPoolExecutor(min(_CONNECTIONS, len(parts)), "boatlift-fetch") as pool:
+        for _ in pool.map(fill, parts):
+            pass
+
+
+@contextmanager
+def made(folder: Path, file: Path) -> Iterator[Path]:
+    """Yield a name in a store's folder for a file that gets its own name when it is whole.
+
+    Another process may have made it meanwhile.
+    """
+    temporary = folder / TEMPORARY / secrets.token_hex(16)
+    temporary.parent.mkdir(parents=True, exist_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield temporary
+        with suppress(FileExistsError):
+            file.hardlink_to(temporary)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _raising(remote: RemoteFile, path: str | Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        message = f"fetching {remote.name} to {path} failed: {error}: free space, or give another --scratch"
+        raise UnavailableError("STORE_FAILED", message) from error
+
+
+@lru_cache(maxsize=16)
+def _client(url: str, endpoint: str, _process: int) -> BucketClient:
+    return BucketClient(url, endpoint, RETRY_FOR)
