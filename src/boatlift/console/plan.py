@@ -41,6 +41,10 @@ _INPUTS = {
 """The order of a unit (`JobReport`) to the input that a replay of it needs."""
 
 
+_PRICE_OF_A_PUT = 5e-6
+"""In dollars, on S3 Standard."""
+
+
 def show_plan(flow: Dataflow, *, as_json: bool) -> None:
     """Print a program: graph, units, determinants, cost of failures, and the connectors that are not exactly-once."""
     report = plan(flow)
@@ -59,6 +63,9 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
             show(f"\n[bold]No past[/bold] of {name} for a changed program: {words}")
         for name, words in report.many_files.items():
             show(f"\n[bold]Many files[/bold] in {name}: {words}")
+        puts = ", ".join(f"{name} {count:,}" for name, count in report.requests.items())
+        price = sum(report.requests.values()) * _PRICE_OF_A_PUT
+        show(f"\nPUTs a day into a bucket, at a step a second: {puts}: ${price:.2f} at the prices of S3 Standard")
         at_least_once = []
         for name in report.at_least_once:
             condition = report.processors[name].get("exactly_once_if")  # some receivers make a sink exactly-once

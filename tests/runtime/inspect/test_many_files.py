@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 import boatlift as bl
 from boatlift.dataflow import plan
 from boatlift.errors import InvalidError
-from boatlift.runtime.inspect.program import many_files
+from boatlift.runtime.inspect.program import many_files, requests_a_day
 
 
 def pushed(flow: bl.Dataflow) -> bl.Stream:
@@ -98,3 +99,25 @@ def test_a_period_that_is_none_is_refused(options: dict[str, object], message: s
 def test_changes_before_a_sink_that_gathers_are_refused() -> None:
     with pytest.raises(InvalidError, match=r"\[BAD_RECOMPUTATION\] out_gathered reads changes"):
         said(pushed, lambda rows: rows.changes("changes", weight="k"), every="1 minute")
+
+
+def test_requests_a_day_are_those_of_a_step_a_second() -> None:
+    flow = bl.Dataflow("flow", tick="1 minute")
+    rows, columns = pushed(flow), cast("Any", "any column")
+    rows.transform("forgotten", lambda df: df, policy=bl.Ephemeral()).sink("each", bl.parquet("s3://b/each"))
+    rows.group_by("k").agg("often", columns, policy=bl.Eager()).sink("kept", bl.sqlite("kept.db", table="t", key=["k"]))
+    rows.group_by("k").agg("seldom", columns, policy=bl.Lazy(every=20)).sink("folder", bl.parquet("folder"))
+    rows.group_by("k").agg("timed", columns, policy=bl.Lazy(every=None, seconds=60)).sink("x", bl.parquet("x"))
+    rows.sink("minutes", bl.parquet("s3://b/minutes", every="1 minute"))
+    ticks(flow).transform("rare", lambda df: df, policy=bl.Eager()).sink("slow", bl.parquet("s3://b/slow"))
+    assert requests_a_day(plan(flow)) == {
+        "log": 86_400,
+        "often": 86_400,
+        "seldom": 4_320,
+        "timed": 1_440,
+        "minutes_gathered": 1_440,
+        "rare": 1_440,
+        "each": 86_400,
+        "minutes": 1_440,
+        "slow": 1_440,
+    }

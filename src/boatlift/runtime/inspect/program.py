@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from boatlift.dataflow import Delivery, History, Plan, Timing, Unit, batch_of
+from boatlift.dataflow import Delivery, Ephemeral, History, Lazy, Plan, Timing, Unit, batch_of
 from boatlift.dataflow.processors import Processor, SinkSpec, SourceSpec, describe_policy
 from boatlift.dataflow.rows import RowKind
 from boatlift.runtime.graph import program_of
@@ -47,21 +47,46 @@ def many_files(plan: Plan) -> dict[str, str]:
     return found
 
 
-def _steps_a_day(plan: Plan, name: str, *, counted: bool) -> float | None:
+def requests_a_day(plan: Plan) -> dict[str, int]:
+    """Return the PUTs a day, if each source has at most a step a second, into buckets of object stores.
+
+    Returns:
+        `log`, and each unit with checkpoints, as if the store is in a bucket; each sink whose files are in one.
+    """
+    found = {"log": round(DAY)}
+    for name, unit in plan.units.items():
+        steps = _steps_a_day(plan, name, counted=True, most=DAY) or 0.0
+        match unit.policy:
+            case Lazy(every=every, seconds=seconds):
+                found[name] = round(max(steps / every if every else 0.0, DAY / seconds if seconds else 0.0))
+            case Ephemeral():
+                pass
+            case _:
+                found[name] = round(steps)
+    for name, sink in plan.sinks.items():
+        if sink.sink.capabilities.leaves_files and sink.sink.capabilities.places[0].startswith("s3://"):
+            found[name] = round(_steps_a_day(plan, plan.unit_of_sink(name).name, counted=True, most=DAY) or 0.0)
+    return found
+
+
+def _steps_a_day(plan: Plan, name: str, *, counted: bool, most: float = math.inf) -> float | None:
     """Return the steps a day of a source or a unit; infinite: without pause; None: unknown.
 
     Args:
+        most: The most steps a day of a source; those of a source of an unknown rate.
         counted: Whether the reader counts the batch's own epochs. Other readers see the epochs of the batch's input,
             and have as many steps.
     """
     if name in plan.sources:
         capabilities = plan.sources[name].source.capabilities
         if capabilities.coalesces_backlog is not None:
-            return math.inf
-        return None if capabilities.period is None else DAY / capabilities.period
+            return most
+        if capabilities.period is None:
+            return None if math.isinf(most) else most
+        return min(most, DAY / capabilities.period)
     unit = plan.units[name]
     counts = unit.timing is not Timing.EPOCHS
-    known = [steps for read in unit.reads if (steps := _steps_a_day(plan, read, counted=counts)) is not None]
+    known = [steps for read in unit.reads if (steps := _steps_a_day(plan, read, counted=counts, most=most)) is not None]
     steps = max(known, default=None)
     policy = next((batch_of(each.policy) for each in unit.operators if each.timing is Timing.BATCH), None)
     if not counted or policy is None or steps is None:
@@ -121,6 +146,7 @@ class ProgramReport(msgspec.Struct, frozen=True):
         slots_left: How many slots of Spark's the long-running job leaves to others.
         forgets: Each source whose past no changed program can be computed from, to the reason, and what to do.
         many_files: Each sink that writes more than some thousands of files a day to the reason, and what to do.
+        requests: As `requests_a_day`.
     """
 
     dataflow: str
@@ -138,6 +164,7 @@ class ProgramReport(msgspec.Struct, frozen=True):
     slots_left: int
     many_files: Mapping[str, str]
     forgets: Mapping[str, str]
+    requests: Mapping[str, int]
 
 
 def plan_of(
@@ -167,6 +194,7 @@ def plan_of(
         slots_left=slots_left,
         many_files=many_files(planned),
         forgets=_forgets(planned),
+        requests=requests_a_day(planned),
     )
 
 
