@@ -210,6 +210,11 @@ CONDITIONS: dict[str, Condition] = {
         "a newer process owns this dataflow",
         "stop this process; of a store that is an older copy: boatlift rewind --from-copy",
     ),
+    "SINK_UNSUITABLE": Condition(
+        "InvalidError",
+        "a table has properties that a sink cannot keep to",
+        "undo the change of the table, or give the sink a table of its own",
+    ),
     "STORE_UNSUITABLE": Condition(
         "InvalidError",
         "the server of an object store cannot fence an older run",

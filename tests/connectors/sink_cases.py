@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Callable
@@ -9,10 +10,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import write_deltalake
 
 import boatlift.connectors.parquet.step_file
 import boatlift.connectors.sqlite.table  # noqa: F401 - processes that are forked for tests have it all imported
-from boatlift.connectors import parquet, sqlite
+from boatlift.connectors import delta, parquet, sqlite
 from boatlift.dataflow.contracts import Sink
 from boatlift.storage.object_store import ObjectStore
 from connectors.conformance import Row, SinkCase, ordered
@@ -128,6 +130,48 @@ class ParquetBucketCase(SinkCase):
                 "SINK_OF_ANOTHER_DATAFLOW",
                 lambda folder: cls.objects(folder).create("x.parquet", b""),
             ),
+        }
+
+
+class DeltaCase(SinkCase):
+    """Read by the text of the log and by PyArrow, which know nothing of the client that writes."""
+
+    refuses_nan = False
+
+    @staticmethod
+    def make(folder: Path) -> Sink:
+        return delta(folder)
+
+    @staticmethod
+    def make_with_another_key(folder: Path) -> Sink:
+        return delta(folder, compression="none")  # there is no key
+
+    @staticmethod
+    def files(folder: Path) -> list[str]:
+        found = []
+        for path in sorted((folder / "_delta_log").glob("*.json")):
+            for line in path.read_text().splitlines():
+                action = json.loads(line)
+                found += [action["add"]["path"]] if "add" in action else []
+        return found
+
+    @classmethod
+    def read(cls, folder: Path) -> list[Row]:
+        tables = [pq.ParquetFile(folder / name).read() for name in cls.files(folder)]
+        return ordered(tuple(row.values()) for table in tables for row in table.to_pylist())
+
+    @staticmethod
+    def spoil(folder: Path) -> None:
+        write_deltalake(folder, pa.table({"k": [1], "name": ["x"], "value": [0.5], "_weight": [1]}))
+
+    @classmethod
+    def damages(cls) -> dict[str, tuple[str, Callable[[Path], None]]]:
+        def change(folder: Path, by: Callable[[Path], None]) -> None:
+            by(folder / cls.files(folder)[1])
+
+        return {
+            "a cut file": ("SINK_DAMAGED", lambda folder: change(folder, lambda path: os.truncate(path, 200))),
+            "a file gone": ("SINK_GAP", lambda folder: change(folder, Path.unlink)),
         }
 
 

@@ -23,7 +23,7 @@ from connectors.cases import (
     UpsertCase,
 )
 from connectors.conformance import SinkLaws
-from connectors.sink_cases import ParquetBucketCase, ParquetCase, SqliteCase, SqliteNanCase
+from connectors.sink_cases import DeltaCase, ParquetBucketCase, ParquetCase, SqliteCase, SqliteNanCase
 from connectors.sink_crash_laws import SinkCrashLaws
 from connectors.source_laws import SourceLaws
 
@@ -38,6 +38,14 @@ class TestParquetSinkInABucket(SinkLaws, SinkCrashLaws):
     @pytest.fixture(autouse=True)
     def _server(self, object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("BOATLIFT_SCRATCH", str(tmp_path / "own scratch"))
+
+
+class TestDeltaSink(SinkLaws, SinkCrashLaws):
+    case = DeltaCase
+
+    @pytest.mark.skip(reason="it has no key")
+    def test_another_key_is_refused(self) -> None:  # type: ignore[override]
+        pass
 
 
 class TestSqliteSink(SinkLaws, SinkCrashLaws):

@@ -36,7 +36,8 @@ TIMEOUTS = ("20s", "300s")
 
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _REFUSED = re.compile(
-    r"status code: 40[13]\b|AccessDenied|ExpiredToken|InvalidToken|AuthorizationHeaderMalformed|configured region"
+    r"status code: 40[13]\b|40[13] (Forbidden|Unauthorized)|AccessDenied|ExpiredToken|InvalidToken"
+    r"|AuthorizationHeaderMalformed|configured region"
 )
 _LOUD = 1.0
 """The rest from which on a request that is sent again is told."""
