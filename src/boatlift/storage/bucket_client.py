@@ -10,7 +10,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from boatlift.errors import InternalError, InvalidError, UnavailableError
 
@@ -36,6 +36,29 @@ _LOUD = 1.0
 """The rest from which on a request that is sent again is told."""
 
 
+def endpoint_of(given: str | None) -> str:
+    """Return the address of a server: the given one, or that of the environment; empty for that of AWS."""
+    return given or os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
+
+
+class BucketUse(NamedTuple):
+    """The words of errors that differ with what a bucket is used for.
+
+    Attributes:
+        failed: The condition if there is no clear answer.
+        not_found: The condition if there is no such bucket.
+        rights: What the credentials must allow.
+    """
+
+    failed: str = "STORE_FAILED"
+    not_found: str = "STORE_NOT_FOUND"
+    rights: str = "read, write, list and delete"
+
+
+AS_STORE = BucketUse()
+AS_INPUT = BucketUse("INPUT_UNAVAILABLE", "NO_INPUT", "read and list")
+
+
 class BucketClient:
     """A client of one prefix of a bucket. Thread-safe; of no use in a forked process.
 
@@ -43,13 +66,14 @@ class BucketClient:
         url: `s3://BUCKET/PREFIX`.
         endpoint: The address of the server; empty for that of AWS.
         retry_for: The seconds for which a request without a clear answer is sent again.
+        use: What the bucket is used for.
 
     Attributes:
         small: For requests of few bytes.
     """
 
-    def __init__(self, url: str, endpoint: str, retry_for: float) -> None:
-        self._url, self._endpoint, self.retry_for = url, endpoint, retry_for
+    def __init__(self, url: str, endpoint: str, retry_for: float, use: BucketUse = AS_STORE) -> None:
+        self._url, self._endpoint, self.retry_for, self._use = url, endpoint, retry_for, use
         self._process = os.getpid()
         self.small, self._large = (self._client(timeout) for timeout in TIMEOUTS)
 
@@ -66,8 +90,9 @@ class BucketClient:
         Raises:
             FileNotFoundError: There is no such object.
             EndedError: As `ends` says.
+            obstore.exceptions.PreconditionError: The object is not in the state that the request names.
         """
-        from obstore.exceptions import BaseError
+        from obstore.exceptions import BaseError, PreconditionError
 
         for last in self.tries(act):
             self.check_process()
@@ -76,6 +101,8 @@ class BucketClient:
             except FileNotFoundError as error:
                 self.refuse_for_good(act, error)
                 raise
+            except PreconditionError:
+                raise
             except BaseError as error:
                 if ends(str(error)):
                     raise EndedError from None
@@ -83,7 +110,7 @@ class BucketClient:
                 if last:
                     unnamed = "" if "AWS_ACCESS_KEY_ID" in os.environ else "; AWS_ACCESS_KEY_ID is not set"
                     message = f"{act} in {self._url} failed: {words_of(error)}{unnamed}: run again once it answers"
-                    raise UnavailableError("STORE_FAILED", message) from error
+                    raise UnavailableError(self._use.failed, message) from error
         raise AssertionError
 
     def tries(self, act: str) -> Iterator[bool]:
@@ -103,12 +130,12 @@ class BucketClient:
         if "NoSuchBucket" in text:
             bucket = self._url.removeprefix("s3://").partition("/")[0]
             missing = f"there is no bucket {bucket}: make it, or give another URL"
-            raise InvalidError("STORE_NOT_FOUND", missing) from error
+            raise InvalidError(self._use.not_found, missing) from error
         if _REFUSED.search(text):
             raise InvalidError(
                 "NOT_ADMITTED",
                 f"{act} in {self._url} was refused ({words_of(error)}): give AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY "
-                "and AWS_REGION of a user with the rights to read, write, list and delete below this URL",
+                f"and AWS_REGION of a user with the rights to {self._use.rights} below this URL",
             ) from error
 
     def check_process(self) -> None:

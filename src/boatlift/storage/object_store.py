@@ -29,7 +29,7 @@ from boatlift.errors import (
     InvalidError,
     UnavailableError,
 )
-from boatlift.storage.bucket_client import RETRY_FOR, BucketClient, EndedError, words_of
+from boatlift.storage.bucket_client import RETRY_FOR, BucketClient, EndedError, endpoint_of, words_of
 from boatlift.storage.filesystem import boot_of_computer
 from boatlift.storage.identities import IDENTITY
 from boatlift.storage.local import LocalStore
@@ -71,7 +71,7 @@ class ObjectStore:
         linger: float = 0.0,
     ) -> None:
         self.url, self.linger = url.rstrip("/"), linger
-        self._endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
+        self._endpoint = endpoint_of(endpoint)
         self._failure: str | None = None
         self._client = BucketClient(self.url, self._endpoint, retry_for)
         self._root = scratch / _hash_of(f"{self._endpoint} {self.url}".encode())
