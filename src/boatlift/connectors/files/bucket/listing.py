@@ -82,7 +82,12 @@ class BucketListing:
             if self._literal and name > self._literal and not name.startswith(self._literal):
                 return
             parts = name.split("/")
-            if len(parts) == len(matches) and counts(name) and all(m(p) for m, p in zip(matches, parts, strict=True)):
+            if (
+                name
+                and len(parts) == len(matches)
+                and counts(name)
+                and all(m(p) for m, p in zip(matches, parts, strict=True))
+            ):
                 yield name, ObjectVersion.of(self.endpoint, meta)
 
     def names(self) -> list[str]:
@@ -164,7 +169,7 @@ class BucketInputs(StepInputs):
         super().__init__(options, columns)
         self._objects: BucketListing = options.listing
         self._looks, self._clock = looks, clock
-        self._due = self._whole_due = 0.0
+        self._due = self._whole_due = self._waiting_due = 0.0
         self._seen = 0
         self._greatest = (0, "")
         self._names_found: dict[str, ObjectVersion] | None = None
@@ -185,10 +190,9 @@ class BucketInputs(StepInputs):
         whole = self._looks.rescan is None or now >= self._whole_due
         found = {name: version for name, version in self._objects.found("" if whole else greatest) if name not in taken}
         self._names_found, self._listed = found, sorted(found)
-        ended = self._clock()
-        self._due = ended + max(self._looks.poll, self._objects.pages * _REST_OF_PAGE)
+        self._due = self._waiting_due = self._next_look()
         if whole and self._looks.rescan is not None:
-            self._whole_due = ended + self._looks.rescan
+            self._whole_due = self._clock() + self._looks.rescan
             if late := [name for name in self._listed if name < greatest]:
                 message = (
                     "%d names in %s came later than greater ones (%s), in spite of order='name': they are taken now"
@@ -197,9 +201,11 @@ class BucketInputs(StepInputs):
         return iter(self._listed)
 
     def waiting(self, taken: Names) -> list[ObjectVersion]:
-        """Return the objects that were not taken, as the newest listing knows them; without one, list them."""
-        if self._names_found is None:
-            self._names_found = dict(self._objects.found())
+        """Return the objects that were not taken, as a listing knows them that is no older than listings rest."""
+        if self._names_found is None or self._clock() >= self._waiting_due:
+            after = "" if self._looks.rescan is None else self._greatest_of(taken)
+            self._names_found = dict(self._objects.found(after))
+            self._waiting_due = self._next_look()
         return [version for name, version in self._names_found.items() if name not in taken]
 
     def first_of(self, names: Iterable[str]) -> list[dict[str, Any]]:
@@ -262,6 +268,9 @@ class BucketInputs(StepInputs):
 
     def _name_of(self, place: ObjectPlace) -> str:
         return place.url.removeprefix(f"{self._objects.base.url}/")
+
+    def _next_look(self) -> float:
+        return self._clock() + max(self._looks.poll, self._objects.pages * _REST_OF_PAGE)
 
     def _greatest_of(self, taken: Names) -> str:
         count, greatest = self._greatest if self._greatest[0] <= len(taken) else (0, "")
