@@ -104,6 +104,19 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
+class Looks:
+    """How often the objects of a bucket are listed.
+
+    Attributes:
+        poll: The seconds between two listings, at least.
+        rescan: If new names come after all earlier ones: the seconds between two listings of all. Otherwise None.
+    """
+
+    poll: float = 0.0
+    rescan: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FilesOptions:
     """The options of a source of files, checked.
 
@@ -113,6 +126,7 @@ class FilesOptions:
         described: The options for the program's identity.
         max_files, max_bytes: The limits of a step. A larger file is taken in ranges, if its format has ranges.
         idle: The seconds without a write after which a growing file is done; None: never.
+        looks: For objects of a bucket.
     """
 
     listing: Any
@@ -123,6 +137,7 @@ class FilesOptions:
     max_files: int
     max_bytes: int | None
     idle: float | None = None
+    looks: Looks = Looks()
 
 
 class StepInputs:

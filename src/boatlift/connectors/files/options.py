@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from boatlift.connectors.files.bucket.listing import BucketListing, Looks
+from boatlift.connectors.files.bucket.listing import BucketListing
 from boatlift.connectors.files.bucket.source import BucketFilesSource
 from boatlift.connectors.files.compression import is_compressed
 from boatlift.connectors.files.follow.source import TailedFilesSource
 from boatlift.connectors.files.lines import LONGEST
-from boatlift.connectors.files.listing import FilesOptions, Listing
+from boatlift.connectors.files.listing import FilesOptions, Listing, Looks
 from boatlift.connectors.files.source import FilesSource
 from boatlift.connectors.kit import Columns, checked_options, columns_of, required_of
 from boatlift.connectors.kit.text_forms import USUAL_TEXT, forms_of, set_options
@@ -176,13 +176,13 @@ def files(
     if schema is not None and file_format.sorting_in(listing.base) is not None and (required := required_of(schema)):
         described["not_null"] = required
     limits = max_files_per_step, max_bytes_per_step
-    checked = FilesOptions(listing, file_format, schema, declared, described, *limits, idle)
+    checked = FilesOptions(listing, file_format, schema, declared, described, *limits, idle, looks)
     if in_bucket:
         if tail is not False:
             raise InvalidError("BAD_OPTION", f"tail={tail!r}, but objects of a bucket do not grow: leave out tail")
         if multi_line and name == "csv":
             raise InvalidError("BAD_OPTION", f"multi_line CSV is not read from buckets: copy {path} to a folder")
-        return BucketFilesSource(checked, looks)
+        return BucketFilesSource(checked)
     if tail is False:
         return FilesSource(checked)
     if (reason := file_format.whole_because(Path(path))) is not None:

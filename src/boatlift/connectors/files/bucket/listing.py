@@ -10,7 +10,6 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import translate
 from glob import has_magic
 from itertools import islice
@@ -140,19 +139,6 @@ class BucketListing:
         self._may_be_object = False
 
 
-@dataclass(frozen=True, slots=True)
-class Looks:
-    """How often objects are listed.
-
-    Attributes:
-        poll: The seconds between two listings, at least.
-        rescan: If new names come after all earlier ones: the seconds between two listings of all. Otherwise None.
-    """
-
-    poll: float
-    rescan: float | None
-
-
 class BucketInputs(StepInputs):
     """Chooses the entries of a position among objects.
 
@@ -160,15 +146,11 @@ class BucketInputs(StepInputs):
     """
 
     def __init__(
-        self,
-        options: FilesOptions,
-        columns: Callable[[], Columns],
-        looks: Looks,
-        clock: Callable[[], float] = time.monotonic,
+        self, options: FilesOptions, columns: Callable[[], Columns], clock: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__(options, columns)
         self._objects: BucketListing = options.listing
-        self._looks, self._clock = looks, clock
+        self._looks, self._clock = options.looks, clock
         self._due = self._whole_due = self._waiting_due = 0.0
         self._seen = 0
         self._greatest = (0, "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from boatlift.connectors.files.bucket.listing import BucketInputs, BucketListing, Looks, proof_of
+from boatlift.connectors.files.bucket.listing import BucketInputs, BucketListing, proof_of
 from boatlift.connectors.files.bucket.place import ObjectPlace, ObjectVersion, Place, at_once, version_in
 from boatlift.connectors.files.lines import Span
 from boatlift.connectors.files.listing import FilesOptions
@@ -27,11 +27,10 @@ class BucketFilesSource(FilesSource):
     A cursor is that of `FilesSource`, with ETags in place of digests. An object without a strong ETag has a digest.
     """
 
-    def __init__(self, options: FilesOptions, looks: Looks) -> None:
+    def __init__(self, options: FilesOptions) -> None:
         super().__init__(options)
         self._objects: BucketListing = options.listing
-        self._looks = looks
-        self._inputs: BucketInputs = BucketInputs(options, self._known_columns, looks)
+        self._inputs: BucketInputs = BucketInputs(options, self._known_columns)
         self._all: dict[str, ObjectVersion] = {}  # all objects, as each act on the whole past lists them
 
     def waiting(self, cursor: Json) -> WaitingInput:

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -45,8 +46,6 @@ from boatlift.dataflow.contracts import FrameOfTask, Json
 from boatlift.errors import DataError, InvalidError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -194,7 +193,7 @@ def schema_of_file(spark: SparkSession, path: Place) -> StructType:
     from pyspark.errors import PySparkException
 
     columns = columns_of_footer(path)
-    if ParquetFormat(positioned=False).needs_tasks(path):
+    if not isinstance(path, Path) or ParquetFormat(positioned=False).needs_tasks(path):
         return struct_of(", ".join(f"{quoted(name)} {kind}" for name, kind in columns))
     try:
         return spark.read.parquet(spark_path(str(path))).schema
