@@ -168,13 +168,14 @@ class BucketInputs(StepInputs):
         self._listed, self._begin = [], 0
         if now < self._due:
             return iter(())
-        greatest = self._greatest_of(taken)
-        whole = self._looks.rescan is None or now >= self._whole_due
+        by_name = self._looks.rescan is not None
+        greatest = self._greatest_of(taken) if by_name else ""
+        whole = not by_name or now >= self._whole_due
         found = {name: version for name, version in self._objects.found("" if whole else greatest) if name not in taken}
         self._names_found, self._listed = found, sorted(found)
         self._due = self._waiting_due = self._next_look()
-        if whole and self._looks.rescan is not None:
-            self._whole_due = self._clock() + self._looks.rescan
+        if whole and by_name:
+            self._whole_due = self._clock() + (self._looks.rescan or 0)
             if late := [name for name in self._listed if name < greatest]:
                 message = (
                     "%d names in %s came later than greater ones (%s), in spite of order='name': they are taken now"
@@ -256,7 +257,7 @@ class BucketInputs(StepInputs):
 
     def _greatest_of(self, taken: Names) -> str:
         count, greatest = self._greatest if self._greatest[0] <= len(taken) else (0, "")
-        self._greatest = len(taken), max(greatest, *taken.after(count), "")
+        self._greatest = len(taken), max(greatest, max(taken.after(count), default=""))
         return self._greatest[1]
 
 
