@@ -22,6 +22,7 @@ from benchmarks.harness.table import markdown
 NAMES = (
     "keyed_aggregation",
     "object_store",
+    "bucket_read",
     "step_latency",
     "state_growth",
     "overhead",
