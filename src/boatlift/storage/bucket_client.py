@@ -10,7 +10,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from boatlift.errors import InternalError, InvalidError, UnavailableError
 
@@ -41,24 +41,6 @@ def endpoint_of(given: str | None) -> str:
     return given or os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
 
 
-class BucketUse(NamedTuple):
-    """The words of errors that differ with what a bucket is used for.
-
-    Attributes:
-        failed: The condition if there is no clear answer.
-        not_found: The condition if there is no such bucket.
-        rights: What the credentials must allow.
-    """
-
-    failed: str = "STORE_FAILED"
-    not_found: str = "STORE_NOT_FOUND"
-    rights: str = "read, write, list and delete"
-
-
-AS_STORE = BucketUse()
-AS_INPUT = BucketUse("INPUT_UNAVAILABLE", "NO_INPUT", "read and list")
-
-
 class BucketClient:
     """A client of one prefix of a bucket. Thread-safe; of no use in a forked process.
 
@@ -66,14 +48,14 @@ class BucketClient:
         url: `s3://BUCKET/PREFIX`.
         endpoint: The address of the server; empty for that of AWS.
         retry_for: The seconds for which a request without a clear answer is sent again.
-        use: What the bucket is used for.
+        inputs: Whether the objects are inputs of a dataflow, which are read alone; errors say so.
 
     Attributes:
         small: For requests of few bytes.
     """
 
-    def __init__(self, url: str, endpoint: str, retry_for: float, use: BucketUse = AS_STORE) -> None:
-        self._url, self._endpoint, self.retry_for, self._use = url, endpoint, retry_for, use
+    def __init__(self, url: str, endpoint: str, retry_for: float, *, inputs: bool = False) -> None:
+        self._url, self._endpoint, self.retry_for, self._inputs = url, endpoint, retry_for, inputs
         self._process = os.getpid()
         self.small, self._large = (self._client(timeout) for timeout in TIMEOUTS)
 
@@ -110,7 +92,7 @@ class BucketClient:
                 if last:
                     unnamed = "" if "AWS_ACCESS_KEY_ID" in os.environ else "; AWS_ACCESS_KEY_ID is not set"
                     message = f"{act} in {self._url} failed: {words_of(error)}{unnamed}: run again once it answers"
-                    raise UnavailableError(self._use.failed, message) from error
+                    raise UnavailableError("INPUT_UNAVAILABLE" if self._inputs else "STORE_FAILED", message) from error
         raise AssertionError
 
     def tries(self, act: str) -> Iterator[bool]:
@@ -130,12 +112,13 @@ class BucketClient:
         if "NoSuchBucket" in text:
             bucket = self._url.removeprefix("s3://").partition("/")[0]
             missing = f"there is no bucket {bucket}: make it, or give another URL"
-            raise InvalidError(self._use.not_found, missing) from error
+            raise InvalidError("NO_INPUT" if self._inputs else "STORE_NOT_FOUND", missing) from error
         if _REFUSED.search(text):
+            rights = "read and list" if self._inputs else "read, write, list and delete"
             raise InvalidError(
                 "NOT_ADMITTED",
                 f"{act} in {self._url} was refused ({words_of(error)}): give AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY "
-                f"and AWS_REGION of a user with the rights to {self._use.rights} below this URL",
+                f"and AWS_REGION of a user with the rights to {rights} below this URL",
             ) from error
 
     def check_process(self) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from boatlift.connectors.files.bucket.place import ObjectVersion, Place, place_of
+from boatlift.connectors.files.bucket.place import InputFile, ObjectVersion, place_of
 from boatlift.connectors.files.compression import DAMAGE, damage_of, is_compressed, opened
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.decoders import packed_decoder
@@ -80,7 +80,7 @@ class _Line:
 
 
 def lines_in(
-    path: Place, begin: int = 0, end: int | None = None, most: int = LONGEST, *, at_line: bool = False
+    path: InputFile, begin: int = 0, end: int | None = None, most: int = LONGEST, *, at_line: bool = False
 ) -> Iterator[tuple[list[int], list[bytes]]]:
     """Yield the lines of a file that begin in a range of its bytes, with their offsets, in batches.
 
@@ -120,7 +120,7 @@ def lines_in(
             yield from _apart(*_trimmed([place], [open_line.text()]), most)
 
 
-def has_long_line(path: Place, most: int) -> bool:
+def has_long_line(path: InputFile, most: int) -> bool:
     """Return whether a file that is not compressed has a line of more than `most` bytes."""
     if path.stat().st_size <= most:
         return False
@@ -190,7 +190,7 @@ class Span(NamedTuple):
     version: ObjectVersion | None = None
 
     @property
-    def input(self) -> Place:
+    def input(self) -> InputFile:
         """The file or the object."""
         return place_of(self.path, self.version)
 

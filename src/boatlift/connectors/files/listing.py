@@ -13,7 +13,7 @@ from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from boatlift.connectors.files.bucket.place import Place
+from boatlift.connectors.files.bucket.place import InputFile
 from boatlift.connectors.files.ranges import digest_of, has_another_footer
 from boatlift.connectors.kit import Columns
 from boatlift.dataflow.contracts import Json, Names
@@ -218,7 +218,7 @@ class StepInputs:
         found = self._format.next_range(self._listing.path_of(name), begin, most)
         return [] if found is None else [{"path": name, **found}]
 
-    def _can_be_divided(self, path: Place, size: int) -> bool:
+    def _can_be_divided(self, path: InputFile, size: int) -> bool:
         reason = self._format.whole_because(path)
         if reason is not None and not self._warned:
             self._warned = True

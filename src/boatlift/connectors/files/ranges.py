@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import xxhash
 
-from boatlift.connectors.files.bucket.place import Place
+from boatlift.connectors.files.bucket.place import InputFile
 
 _CHUNK = 1 << 20
 _STRIDE = 1 << 16
@@ -96,7 +96,7 @@ def digest_of(path: Path) -> tuple[int, str] | None:
     return size, digest
 
 
-def digest_between(path: Place, begin: int, end: int) -> str:
+def digest_between(path: InputFile, begin: int, end: int) -> str:
     """Return the xxh3-128 of some bytes of a file, in hex; the end of the file also ends them."""
     with path.open("rb", buffering=0) as file:
         return _digest(file, begin, end)[0]

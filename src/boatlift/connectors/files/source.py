@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from boatlift.connectors.files.bucket.place import Place
+from boatlift.connectors.files.bucket.place import InputFile
 from boatlift.connectors.files.formats.base import ReadFiles, TextFormat
 from boatlift.connectors.files.lines import Span
 from boatlift.connectors.files.listing import FilesOptions, Listing, StepInputs
@@ -284,11 +284,11 @@ class FilesSource(SourceBase):
     def size_bytes(self, position: Json) -> int:
         return sum(int(file["size"] if "size" in file else file["end"] - file["begin"]) for file in position["files"])
 
-    def _place_in(self, file: Json) -> Place:
+    def _place_in(self, file: Json) -> InputFile:
         """Return the file of an entry of a position."""
         return self._listing.path_of(file["path"])
 
-    def _place_now(self, name: str) -> Place:
+    def _place_now(self, name: str) -> InputFile:
         return self._listing.path_of(name)
 
     def names(self, position: Json) -> str:
@@ -339,7 +339,7 @@ class FilesSource(SourceBase):
         }
         return [f"{each['file']}:{numbers[each['file'], each['offset']]}" for each in dead_letters]
 
-    def _size_for_tasks(self, path: Place) -> int | None:
+    def _size_for_tasks(self, path: InputFile) -> int | None:
         """Return the size of a file that tasks must read; None if not, or if it is gone: its reader says so."""
         with self._reachable():
             try:
@@ -380,7 +380,7 @@ class FilesSource(SourceBase):
         with self._reachable(), self._there(began=False):
             self._listing.base.stat()
 
-    def _first_file(self) -> Place:
+    def _first_file(self) -> InputFile:
         with self._reachable(), self._there(began=False):
             names = self._listing.names()
         if not names:

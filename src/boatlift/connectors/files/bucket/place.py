@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from boatlift.errors import DataError
-from boatlift.storage.bucket_client import AS_INPUT, RETRY_FOR, BucketClient
+from boatlift.storage.bucket_client import RETRY_FOR, BucketClient
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -149,16 +149,16 @@ class ObjectPlace:
         return {"version": self.version.id} if self.version.id else {}
 
 
-Place = Path | ObjectPlace
+InputFile = Path | ObjectPlace
 """What readers of files read: a local file, or an object."""
 
 
-def place_of(path: str, version: ObjectVersion | None) -> Place:
+def place_of(path: str, version: ObjectVersion | None) -> InputFile:
     """Return the local file with a path, or the object in a state."""
     return Path(path) if version is None else ObjectPlace(path, version)
 
 
-def arrow_source(place: Place) -> Any:
+def arrow_source(place: InputFile) -> Any:
     """Return what PyArrow opens in the place of a path."""
     return place if isinstance(place, Path) else place.open("rb", buffering=0)
 
@@ -172,7 +172,7 @@ def client_of(url: str, endpoint: str) -> BucketClient:
 @lru_cache(maxsize=16)
 def _made(url: str, endpoint: str, process: int, access: tuple[tuple[str, str], ...]) -> BucketClient:
     del process, access
-    return BucketClient(url, endpoint, RETRY_FOR, AS_INPUT)
+    return BucketClient(url, endpoint, RETRY_FOR, inputs=True)
 
 
 def at_once(ask: Callable[[_T], _R], of: Iterable[_T]) -> list[_R]:

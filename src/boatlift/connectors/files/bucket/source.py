@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from boatlift.connectors.files.bucket.listing import BucketInputs, BucketListing, proof_of
-from boatlift.connectors.files.bucket.place import ObjectPlace, ObjectVersion, Place, at_once, version_in
+from boatlift.connectors.files.bucket.place import InputFile, ObjectPlace, ObjectVersion, at_once, version_in
 from boatlift.connectors.files.lines import Span
 from boatlift.connectors.files.listing import FilesOptions
 from boatlift.connectors.files.ranges import FileRange, proof_in
@@ -128,7 +128,7 @@ class BucketFilesSource(FilesSource):
         version = version_in(file, self._objects.endpoint)
         return super()._span(file, ordinal, place)._replace(version=version)
 
-    def _size_for_tasks(self, path: Place) -> int | None:
+    def _size_for_tasks(self, path: InputFile) -> int | None:
         return path.stat().st_size
 
     def _preflight(self) -> None:

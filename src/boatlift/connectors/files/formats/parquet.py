@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from boatlift.connectors.files.bucket.place import Place, arrow_source
+from boatlift.connectors.files.bucket.place import InputFile, arrow_source
 from boatlift.connectors.files.formats.base import (
     FileFormat,
     ReadFiles,
@@ -60,7 +60,7 @@ class ParquetFormat(FileFormat):
     def describe(self) -> Json:
         return {}
 
-    def check_file(self, path: Place, columns: Columns) -> None:
+    def check_file(self, path: InputFile, columns: Columns) -> None:
         found = dict(columns_of_footer(path))
         declared = dict(columns)
         try:
@@ -78,7 +78,7 @@ class ParquetFormat(FileFormat):
             "BAD_HEADER", f"{path}: column {name} is {found[name]}, not {declared[name]}; correct file or schema"
         )
 
-    def whole_because(self, path: Place) -> str | None:
+    def whole_because(self, path: InputFile) -> str | None:
         footer = footer_in(path)
         # Only PyArrow reads ranges, so times of unknown writers count as they are.
         if (reason := not_plain(footer, as_written=lambda: True)) is not None:
@@ -89,7 +89,7 @@ class ParquetFormat(FileFormat):
             return "it has one row group"
         return None if begins == sorted(set(begins)) else "its row groups are in no order"
 
-    def rows_begin(self, path: Place) -> int:
+    def rows_begin(self, path: InputFile) -> int:
         return begins_of(metadata_of(path))[0]
 
     def next_range(self, path: Path, begin: int, most: int) -> dict[str, Any] | None:
@@ -101,18 +101,18 @@ class ParquetFormat(FileFormat):
         same = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
         return found if same else None
 
-    def range_end(self, path: Place, begin: int, most: int) -> int:
+    def range_end(self, path: InputFile, begin: int, most: int) -> int:
         begins = begins_of(metadata_of(path))
         ends = [*begins[1:], path.stat().st_size]  # bytes between row groups belong to the first
         at = max(bisect_right(ends, begin + most) - 1, bisect_right(ends, begin))
         return ends[min(at, len(ends) - 1)]
 
-    def refuse_unread_by_tasks(self, path: Place) -> None:
+    def refuse_unread_by_tasks(self, path: InputFile) -> None:
         if (reason := not_plain(metadata_of(path), as_written=lambda: True, nested=True)) is not None:
             message = f"{path}: {reason}, and tasks cannot read such a file from a bucket: write it as another type"
             raise InvalidError("TYPE_REFUSED", message)
 
-    def needs_tasks(self, path: Place) -> bool:
+    def needs_tasks(self, path: InputFile) -> bool:
         footer = footer_in(path)
         return footer is not None and unread_by_spark(footer) is not None
 
@@ -161,7 +161,7 @@ class ParquetFormat(FileFormat):
 
         return read
 
-    def explain(self, spark: SparkSession, path: Place, columns: Columns, schema: StructType) -> DataError | None:
+    def explain(self, spark: SparkSession, path: InputFile, columns: Columns, schema: StructType) -> DataError | None:
         del spark, columns, schema
         try:
             for _ in pq.ParquetFile(arrow_source(path)).iter_batches():
@@ -187,7 +187,7 @@ def _divided(ranges: Sequence[Span], tasks: int) -> tuple[tuple[Span, ...], ...]
     return shared_out(parts, tasks)
 
 
-def schema_of_file(spark: SparkSession, path: Place) -> StructType:
+def schema_of_file(spark: SparkSession, path: InputFile) -> StructType:
     """Return the schema of a Parquet file, as Spark infers it."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -202,7 +202,7 @@ def schema_of_file(spark: SparkSession, path: Place) -> StructType:
         raise DataError("BAD_HEADER", f"Spark cannot read {path} ({reason}); correct the file") from error
 
 
-def columns_of_footer(path: Place) -> Columns:
+def columns_of_footer(path: InputFile) -> Columns:
     """Return the columns of a Parquet file, as Spark would read them."""
     try:
         footer = metadata_of(path)

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as types
 
-from boatlift.connectors.files.bucket.place import Place, arrow_source
+from boatlift.connectors.files.bucket.place import InputFile, arrow_source
 from boatlift.connectors.files.lines import Span, rows_of_spans
 from boatlift.connectors.kit import Columns
 from boatlift.dataflow.columns import ORDINAL, POSITION
@@ -89,12 +89,12 @@ def are_small_and_plain(spans: Sequence[Span], as_written: Callable[[], bool]) -
     return rows <= _MOST_ROWS and size <= _MOST_BYTES
 
 
-def metadata_of(path: Place) -> pq.FileMetaData:
+def metadata_of(path: InputFile) -> pq.FileMetaData:
     """Return the footer of a file or an object."""
     return pq.read_metadata(arrow_source(path))
 
 
-def footer_in(path: Place) -> pq.FileMetaData | None:
+def footer_in(path: InputFile) -> pq.FileMetaData | None:
     """Return the footer of a file; None if the file is no whole Parquet file, or cannot be read."""
     try:
         return metadata_of(path)
@@ -256,7 +256,7 @@ def _groups_of(metadata: pq.FileMetaData, span: Span) -> tuple[list[int], int]:
     return groups, sum(metadata.row_group(number).num_rows for number in every if begins[number] < span.begin)
 
 
-def unreadable(path: Place, error: Exception) -> DataError:
+def unreadable(path: InputFile, error: Exception) -> DataError:
     """Return the error of a file that is damaged inside."""
     reason = str(error).splitlines()[0]
     return DataError("BAD_ROW", f"{path} cannot be read as Parquet ({reason}); put a whole file in its place")
@@ -327,7 +327,7 @@ def _named(leaf: Any) -> str | None:
             return _PLAIN.get((leaf.physical_type, name))
 
 
-def refuse_fractions(path: Place) -> None:
+def refuse_fractions(path: InputFile) -> None:
     """Raise if a file has times of 96 bits with a fraction below a microsecond, which Spark would cut.
 
     Spark itself writes none. The two numbers that are compared may have overflowed by the same amount, so their
@@ -372,7 +372,7 @@ def first_fraction(times: pa.Array) -> int | None:
     return int((fractions != 0).argmax()) if fractions.any() else None
 
 
-def too_fine(path: str | Place, row: int | None, name: str) -> DataError:
+def too_fine(path: str | InputFile, row: int | None, name: str) -> DataError:
     """Return the error of a time with a fraction below a microsecond, with its row if it is known."""
     place = "" if row is None else f"row {row + 1}: "
     what = f"column {name} has a time with a fraction below a microsecond, which no TIMESTAMP holds"
@@ -385,7 +385,7 @@ class Times96:
     Arrow ignores both signs. Spark writes negative days for years before -4712.
     """
 
-    def __init__(self, path: Place, groups: list[int], names: list[str], rows: int) -> None:
+    def __init__(self, path: InputFile, groups: list[int], names: list[str], rows: int) -> None:
         self._path, self._groups, self._names, self._rows = path, groups, names, rows
         self._millis = self._read("ms") if names else iter(())
 
