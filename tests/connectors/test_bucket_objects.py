@@ -290,6 +290,25 @@ def test_names_that_grow_are_listed_from_the_greatest(
     assert names_of(another, cursor)[0] == ["00005.csv"], "a new run takes what came late"
 
 
+def test_names_that_grow_and_ranges_go_together(proxy: FaultProxy, prefix: str) -> None:
+    """What waits behind a range of an object, and behind the object, has a greater name than the object alone."""
+    put(prefix, 10, rows=100)
+    source = source_of(prefix, proxy, "*", order="name", max_bytes_per_step=500, format="csv")
+    source._inputs._clock = count(1000.0, 10.0).__next__
+    position = source.next(source.start())
+    assert position is not None
+    cursor = source.advance(source.start(), position)
+    size = len(content_of(10, 100))
+    waiting = source.waiting(cursor)
+    assert (waiting.count, waiting.bytes) == (1, size - position["files"][0]["end"])
+    names, cursor = names_of(source, cursor)
+    assert {*names} == {"00010.csv"}
+    assert source.waiting(cursor).count == 0
+    obstore.put(bucket_of(prefix), "00010.csv.1", content_of(11))
+    assert source.waiting(cursor).count == 1
+    assert names_of(source, cursor)[0] == ["00010.csv.1"]
+
+
 def test_a_glob_lists_its_folders_alone(proxy: FaultProxy, prefix: str) -> None:
     for name in ("2025/x/a.csv", "2026-11/x/b.csv", "2026-12/y/c.csv", "2026-12/_y/d.csv", "2027/x/e.csv", "f.csv"):
         obstore.put(bucket_of(f"{prefix}/days"), name, content_of(1))

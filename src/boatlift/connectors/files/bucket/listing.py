@@ -17,7 +17,7 @@ from typing import Any
 
 from boatlift.connectors.files.bucket.place import ObjectPlace, ObjectVersion, at_once, client_of, version_in
 from boatlift.connectors.files.listing import FilesOptions, StepInputs, counts
-from boatlift.connectors.files.ranges import digest_between
+from boatlift.connectors.files.ranges import FileRange, digest_between
 from boatlift.connectors.kit import Columns
 from boatlift.dataflow.contracts import Json, Names
 from boatlift.errors import DataError, InvalidError
@@ -81,12 +81,9 @@ class BucketListing:
             if self._literal and name > self._literal and not name.startswith(self._literal):
                 return
             parts = name.split("/")
-            if (
-                name
-                and len(parts) == len(matches)
-                and counts(name)
-                and all(m(p) for m, p in zip(matches, parts, strict=True))
-            ):
+            if not name or len(parts) != len(matches) or not counts(name):
+                continue
+            if all(match(part) for match, part in zip(matches, parts, strict=True)):
                 yield name, ObjectVersion.of(self.endpoint, meta)
 
     def names(self) -> list[str]:
@@ -183,13 +180,13 @@ class BucketInputs(StepInputs):
                 logger.warning(message, len(late), self._objects.base, ", ".join(late[:3]))
         return iter(self._listed)
 
-    def waiting(self, taken: Names) -> list[ObjectVersion]:
-        """Return the objects that were not taken, as a listing knows them that is no older than listings rest."""
+    def waiting(self, taken: Names) -> dict[str, ObjectVersion]:
+        """Return the objects that were not taken whole, by a listing that is no older than listings rest."""
         if self._names_found is None or self._clock() >= self._waiting_due:
             after = "" if self._looks.rescan is None else self._greatest_of(taken)
             self._names_found = dict(self._objects.found(after))
             self._waiting_due = self._next_look()
-        return [version for name, version in self._names_found.items() if name not in taken]
+        return {name: version for name, version in self._names_found.items() if version.size and name not in taken}
 
     def first_of(self, names: Iterable[str]) -> list[dict[str, Any]]:
         files, total, names = list[ObjectPlace](), 0, iter(names)
@@ -257,7 +254,8 @@ class BucketInputs(StepInputs):
 
     def _greatest_of(self, taken: Names) -> str:
         count, greatest = self._greatest if self._greatest[0] <= len(taken) else (0, "")
-        self._greatest = len(taken), max(greatest, max(taken.after(count), default=""))
+        whole = (name for name in taken.after(count) if FileRange.named(name) is None)
+        self._greatest = len(taken), max(greatest, max(whole, default=""))
         return self._greatest[1]
 
 

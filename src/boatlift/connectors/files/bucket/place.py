@@ -50,8 +50,8 @@ class ObjectVersion(NamedTuple):
     changed_at: int = 0
 
     def named(self) -> dict[str, str]:
-        """Return what a position names of the state."""
-        return {key: value for key, value in (("etag", self.etag), ("version", self.id)) if value}
+        """Return what a position names of the state; nothing without an ETag."""
+        return {"etag": self.etag, **({"version": self.id} if self.id else {})} if self.etag else {}
 
     @classmethod
     def of(cls, endpoint: str, meta: Any) -> ObjectVersion:

@@ -34,10 +34,10 @@ class BucketFilesSource(FilesSource):
         self._all: dict[str, ObjectVersion] = {}  # all objects, as each act on the whole past lists them
 
     def waiting(self, cursor: Json) -> WaitingInput:
-        left = [each for each in self._inputs.waiting(cursor["taken"]) if each.size]
-        begun = sum(self._bytes_taken(cursor).values())
-        oldest = min((each.changed_at for each in left), default=None)
-        return WaitingInput(len(left), "files", sum(each.size for each in left) - begun, oldest)
+        left, begun = self._inputs.waiting(cursor["taken"]), self._bytes_taken(cursor)
+        oldest = min((each.changed_at for each in left.values()), default=None)
+        size = sum(each.size - begun.get(name, 0) for name, each in left.items())
+        return WaitingInput(len(left), "files", size, oldest)
 
     def gone(self, since: Json, upto: Json) -> str:
         there = dict(self._objects.found())
