@@ -23,6 +23,7 @@ NAMES = (
     "keyed_aggregation",
     "object_store",
     "delta_write",
+    "bucket_read",
     "step_latency",
     "state_growth",
     "overhead",

@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
         if "kafka_broker" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.kafka)
-        if "object_server" in getattr(item, "fixturenames", ()):
+        if "shared_objects" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.objects)
 
 
@@ -106,3 +106,13 @@ def object_server(shared_objects: ObjectServer, monkeypatch: pytest.MonkeyPatch)
     for name, value in shared_objects.environment.items():
         monkeypatch.setenv(name, value)
     return shared_objects
+
+
+@pytest.fixture
+def objects_for_tasks(
+    object_server: ObjectServer, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> ObjectServer:
+    """The object store, with its variables in the environment of Python workers, as on machines of a cluster."""
+    for name, value in object_server.environment.items():
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)
+    return object_server

@@ -42,6 +42,7 @@ RUN_BY = {
     "export AWS": "test_a_store_in_a_bucket_goes_as_is_said",
     'bl.run(flow, "s3': "test_a_store_in_a_bucket_goes_as_is_said",
     'flights.sink("lake': "test_a_store_in_a_bucket_goes_as_is_said",
+    "events = flow.source": "test_a_store_in_a_bucket_goes_as_is_said",
     "# main.py": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",
     "spark-submit": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",
 }

@@ -18,6 +18,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import obstore
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
@@ -28,6 +29,7 @@ from boatlift.dataflow.processors import SinkSpec
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.testing.object_server import ObjectServer
+from support.buckets import bucket_of
 from support.commands import exit_status
 from support.pages import TEXT, block_of_file, blocks, built, flights_of
 from support.push.receiver import receiving
@@ -457,7 +459,7 @@ def test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store(weeks: 
 
 @pytest.mark.spark
 def test_a_store_in_a_bucket_goes_as_is_said(
-    weeks: Path, spark: SparkSession, object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+    weeks: Path, spark: SparkSession, objects_for_tasks: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BOATLIFT_SCRATCH", str(weeks / "scratch"))
     for week in sorted((weeks / "weeks").iterdir())[2:]:
@@ -474,10 +476,10 @@ def test_a_store_in_a_bucket_goes_as_is_said(
         assert done.returncode == 0, done.stdout + done.stderr
     assert "stopped cleanly" in done.stdout
     shutil.rmtree(weeks / "out")  # the sinks of that store; another one follows
-    runs, sink = [each.text for each in page if each.language == "python"]
+    runs, sink, source = [each.text for each in page if each.language == "python"]
     names = {**built(), "bl": bl}
     exec(sink.replace("s3://bucket", f"s3://boatlift/{weeks.name}"), names)
-    address = object_server.environment["AWS_ENDPOINT_URL"]
+    address = objects_for_tasks.environment["AWS_ENDPOINT_URL"]
     for number, line in enumerate(runs.strip().splitlines()):
         for said, here in (
             ("s3://bucket", f"s3://boatlift/{weeks.name}"),
@@ -487,3 +489,9 @@ def test_a_store_in_a_bucket_goes_as_is_said(
             line = line.replace(said, here)
         exec(f"{line[:-1]}, available_now=True, spark=spark)", {**names, "spark": spark})
         assert (weeks / "nvme").exists() == (number == 1)
+    obstore.put(bucket_of(f"{weeks.name}/events"), "1.json", b'{"id": 7, "kind": "x"}')
+    flow = bl.Dataflow("events")
+    exec(source.replace("s3://bucket", f"s3://boatlift/{weeks.name}"), read := {"bl": bl, "flow": flow})
+    read["events"].sink("kept", bl.parquet(weeks / "events"))
+    bl.run(flow, weeks / "another store", available_now=True, spark=spark)
+    assert pq.read_table(weeks / "events").to_pylist() == [{"id": 7, "kind": "x"}]

@@ -6,14 +6,18 @@ import gzip
 import json
 import os
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import ClassVar
 
+import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
+from obstore.store import S3Store
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from boatlift.connectors import files, generator, push
+from boatlift.connectors.files.bucket.source import BucketFilesSource
 from boatlift.connectors.push.rows import PushedRows
 from boatlift.dataflow.contracts import Json, Source
 from boatlift.storage.input_log import InputLog
@@ -59,15 +63,24 @@ def _tampers() -> dict[str, tuple[str, Callable[[Path, Json], None]]]:
     }
 
 
-class CsvCase(SourceCase):
-    """One file a step."""
+class FilesCase(SourceCase):
+    """Files in a folder."""
 
     endless = False
     tampers = staticmethod(_tampers)
 
     @staticmethod
-    def make(folder: Path) -> Source:
-        return files(folder, format="csv", schema="id BIGINT, text STRING")
+    def place(folder: Path) -> str:
+        """Return the place of the files, as the source gets it."""
+        return str(folder)
+
+
+class CsvCase(FilesCase):
+    """One file a step."""
+
+    @classmethod
+    def make(cls, folder: Path) -> Source:
+        return files(cls.place(folder), format="csv", schema="id BIGINT, text STRING")
 
     @staticmethod
     def add(folder: Path, number: int) -> list[Row]:
@@ -81,9 +94,9 @@ class CsvCase(SourceCase):
 class CsvRangesCase(CsvCase):
     """Every file in several ranges."""
 
-    @staticmethod
-    def make(folder: Path) -> Source:
-        return files(folder, format="csv", schema="id BIGINT, text STRING", max_bytes_per_step=100)
+    @classmethod
+    def make(cls, folder: Path) -> Source:
+        return files(cls.place(folder), format="csv", schema="id BIGINT, text STRING", max_bytes_per_step=100)
 
     @staticmethod
     def tampers() -> dict[str, tuple[str, Callable[[Path, Json], None]]]:
@@ -96,9 +109,11 @@ class CsvRangesCase(CsvCase):
 class TailedCsvCase(CsvCase):
     """Two files that grow, of which a step takes a few lines."""
 
-    @staticmethod
-    def make(folder: Path) -> Source:
-        return files(folder, format="csv", schema="id BIGINT, text STRING", max_bytes_per_step=100, tail=True)
+    @classmethod
+    def make(cls, folder: Path) -> Source:
+        return files(
+            cls.place(folder), format="csv", schema="id BIGINT, text STRING", max_bytes_per_step=100, tail=True
+        )
 
     @staticmethod
     def add(folder: Path, number: int) -> list[Row]:
@@ -132,9 +147,11 @@ class TailedCsvCase(CsvCase):
 class GzipCsvCase(CsvCase):
     """Compressed, two files a step, with tabs between fields."""
 
-    @staticmethod
-    def make(folder: Path) -> Source:
-        return files(folder / "*.csv.gz", schema="id BIGINT, text STRING", separator="\t", max_files_per_step=2)
+    @classmethod
+    def make(cls, folder: Path) -> Source:
+        return files(
+            f"{cls.place(folder)}/*.csv.gz", schema="id BIGINT, text STRING", separator="\t", max_files_per_step=2
+        )
 
     @staticmethod
     def add(folder: Path, number: int) -> list[Row]:
@@ -145,15 +162,12 @@ class GzipCsvCase(CsvCase):
         return rows
 
 
-class JsonLinesCase(SourceCase):
+class JsonLinesCase(FilesCase):
     """An object a line, two files a step."""
 
-    endless = False
-    tampers = staticmethod(_tampers)
-
-    @staticmethod
-    def make(folder: Path) -> Source:
-        return files(folder / "*.jsonl", schema="id BIGINT, text STRING", max_files_per_step=2)
+    @classmethod
+    def make(cls, folder: Path) -> Source:
+        return files(f"{cls.place(folder)}/*.jsonl", schema="id BIGINT, text STRING", max_files_per_step=2)
 
     @staticmethod
     def add(folder: Path, number: int) -> list[Row]:
@@ -169,17 +183,17 @@ class JsonRangesCase(JsonLinesCase):
 
     tampers = staticmethod(CsvRangesCase.tampers)
 
-    @staticmethod
-    def make(folder: Path) -> Source:
-        return files(folder / "*.jsonl", schema="id BIGINT, text STRING", max_bytes_per_step=300)
+    @classmethod
+    def make(cls, folder: Path) -> Source:
+        return files(f"{cls.place(folder)}/*.jsonl", schema="id BIGINT, text STRING", max_bytes_per_step=300)
 
 
 class TailedJsonCase(JsonLinesCase):
     """Files that grow and are done at once, as nobody writes to them any more."""
 
-    @staticmethod
-    def make(folder: Path) -> Source:
-        source = files(folder / "*.jsonl", schema="id BIGINT, text STRING", tail="1 hour")
+    @classmethod
+    def make(cls, folder: Path) -> Source:
+        source = files(f"{cls.place(folder)}/*.jsonl", schema="id BIGINT, text STRING", tail="1 hour")
         source._growing._clock = lambda: 1 << 62  # type: ignore[attr-defined]
         return source
 
@@ -187,9 +201,11 @@ class TailedJsonCase(JsonLinesCase):
 class JsonArrayCase(JsonLinesCase):
     """One array a file, over several lines."""
 
-    @staticmethod
-    def make(folder: Path) -> Source:
-        return files(folder, format="json", schema="id BIGINT, text STRING", multi_line=True, max_files_per_step=2)
+    @classmethod
+    def make(cls, folder: Path) -> Source:
+        return files(
+            cls.place(folder), format="json", schema="id BIGINT, text STRING", multi_line=True, max_files_per_step=2
+        )
 
     @staticmethod
     def add(folder: Path, number: int) -> list[Row]:
@@ -200,15 +216,12 @@ class JsonArrayCase(JsonLinesCase):
         return rows
 
 
-class ParquetFilesCase(SourceCase):
+class ParquetFilesCase(FilesCase):
     """Two files a step, several row groups a file."""
 
-    endless = False
-    tampers = staticmethod(_tampers)
-
-    @staticmethod
-    def make(folder: Path) -> Source:
-        return files(folder / "*.parquet", schema="id BIGINT, text STRING", max_files_per_step=2)
+    @classmethod
+    def make(cls, folder: Path) -> Source:
+        return files(f"{cls.place(folder)}/*.parquet", schema="id BIGINT, text STRING", max_files_per_step=2)
 
     @staticmethod
     def add(folder: Path, number: int) -> list[Row]:
@@ -223,9 +236,9 @@ class ParquetFilesCase(SourceCase):
 class ParquetRangesCase(ParquetFilesCase):
     """Every file in several ranges of row groups."""
 
-    @staticmethod
-    def make(folder: Path) -> Source:
-        return files(folder / "*.parquet", schema="text STRING, id BIGINT", max_bytes_per_step=300)
+    @classmethod
+    def make(cls, folder: Path) -> Source:
+        return files(f"{cls.place(folder)}/*.parquet", schema="text STRING, id BIGINT", max_bytes_per_step=300)
 
     @staticmethod
     def add(folder: Path, number: int) -> list[Row]:
@@ -241,6 +254,95 @@ class ParquetRangesCase(ParquetFilesCase):
 
         changed = {"one bit, same size and time": flip, "one bit of the footer": flip_footer}
         return {**_tampers(), **{name: ("INPUT_CHANGED", change) for name, change in changed.items()}}
+
+
+class InBucket(FilesCase):
+    """The files of a folder, which are copied to a bucket after each change; comes before the case of a folder."""
+
+    @staticmethod
+    def place(folder: Path) -> str:
+        return f"s3://boatlift{folder}"
+
+    @classmethod
+    def make(cls, folder: Path) -> Source:
+        source = super().make(folder)
+        assert isinstance(source, BucketFilesSource)
+        source._inputs._clock = _an_hour_later
+        return source
+
+    @classmethod
+    def add(cls, folder: Path, number: int) -> list[Row]:
+        rows = super().add(folder, number)
+        cls.settle(folder)
+        return rows
+
+    @staticmethod
+    def settle(folder: Path) -> None:
+        bucket = S3Store("boatlift", prefix=str(folder)[1:], client_options={"allow_http": True})
+        files = {path.name: path for path in folder.iterdir()}
+        for page in obstore.list(bucket):
+            for gone in {each["path"] for each in page} - files.keys():
+                obstore.delete(bucket, gone)
+        for name, path in files.items():
+            obstore.put(bucket, name, path)
+
+    @classmethod
+    def tampers(cls) -> dict[str, tuple[str, Callable[[Path, Json], None]]]:
+        def settled(tamper: Callable[[Path, Json], None]) -> Callable[[Path, Json], None]:
+            def both(folder: Path, position: Json) -> None:
+                tamper(folder, position)
+                cls.settle(folder)
+
+            return both
+
+        return {name: (condition, settled(tamper)) for name, (condition, tamper) in super().tampers().items()}
+
+
+def _an_hour_later() -> float:
+    """A clock by which the rest after a listing is always over."""
+    return next(_HOURS)
+
+
+_HOURS = count(3600.0, 3600.0)
+
+
+class CsvInBucketCase(InBucket, CsvCase):
+    """One object a step."""
+
+
+class CsvRangesInBucketCase(InBucket, CsvRangesCase):
+    """Every object in several ranges."""
+
+
+class GzipCsvInBucketCase(InBucket, GzipCsvCase):
+    """Compressed."""
+
+
+class JsonRangesInBucketCase(InBucket, JsonRangesCase):
+    """Every object in several ranges."""
+
+
+class JsonArrayInBucketCase(InBucket, JsonArrayCase):
+    """One array an object."""
+
+
+class ParquetFilesInBucketCase(InBucket, ParquetFilesCase):
+    """Two objects a step."""
+
+
+class ParquetRangesInBucketCase(InBucket, ParquetRangesCase):
+    """Every object in several ranges of row groups."""
+
+
+class JsonLinesByNameInBucketCase(InBucket, JsonLinesCase):
+    """Names that grow, it is said; each listing is one of all, so names that come late are taken."""
+
+    @classmethod
+    def make(cls, folder: Path) -> Source:
+        source = files(f"{cls.place(folder)}/*.jsonl", schema="id BIGINT, text STRING", order="name")
+        assert isinstance(source, BucketFilesSource)
+        source._inputs._clock = _an_hour_later
+        return source
 
 
 class GeneratorCase(SourceCase):

@@ -9,14 +9,22 @@ import pytest
 from boatlift.testing.object_server import ObjectServer
 from connectors.cases import (
     CsvCase,
+    CsvInBucketCase,
     CsvRangesCase,
+    CsvRangesInBucketCase,
     GeneratorCase,
     GzipCsvCase,
+    GzipCsvInBucketCase,
     JsonArrayCase,
+    JsonArrayInBucketCase,
+    JsonLinesByNameInBucketCase,
     JsonLinesCase,
     JsonRangesCase,
+    JsonRangesInBucketCase,
     ParquetFilesCase,
+    ParquetFilesInBucketCase,
     ParquetRangesCase,
+    ParquetRangesInBucketCase,
     PushCase,
     TailedCsvCase,
     TailedJsonCase,
@@ -94,6 +102,44 @@ class TestParquetFiles(SourceLaws):
 
 class TestRangesOfParquetFiles(SourceLaws):
     case = ParquetRangesCase
+
+
+class InABucket(SourceLaws):
+    @pytest.fixture(autouse=True)
+    def _server(self, objects_for_tasks: ObjectServer) -> None:
+        pass
+
+
+class TestCsvFilesInABucket(InABucket):
+    case = CsvInBucketCase
+
+
+class TestRangesOfCsvFilesInABucket(InABucket):
+    case = CsvRangesInBucketCase
+
+
+class TestGzipCsvFilesInABucket(InABucket):
+    case = GzipCsvInBucketCase
+
+
+class TestRangesOfJsonFilesInABucket(InABucket):
+    case = JsonRangesInBucketCase
+
+
+class TestJsonArrayFilesInABucket(InABucket):
+    case = JsonArrayInBucketCase
+
+
+class TestParquetFilesInABucket(InABucket):
+    case = ParquetFilesInBucketCase
+
+
+class TestRangesOfParquetFilesInABucket(InABucket):
+    case = ParquetRangesInBucketCase
+
+
+class TestFilesInABucketByName(InABucket):
+    case = JsonLinesByNameInBucketCase
 
 
 class TestGenerator(SourceLaws):

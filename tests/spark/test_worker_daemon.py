@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from boatlift.runtime.host.ownership import is_stopped
+from boatlift.spark.session import worker_daemon
 from boatlift.spark.session.worker_daemon import (
     MANY_OBJECTS,
     STOPPED_LOOKS,
@@ -202,3 +203,16 @@ print(os.WTERMSIG(os.waitpid(worker, 0)[1]))
 def test_a_daemon_kills_a_worker_that_is_stopped_while_it_waits() -> None:
     done = subprocess.run([sys.executable, "-c", STOPS_ITSELF], capture_output=True, text=True, timeout=60, check=True)
     assert int(done.stdout) == signal.SIGKILL
+
+
+def test_the_daemon_imports_nothing_that_begins_threads() -> None:
+    """A forked worker cannot use obstore if the daemon has; Arrow and NumPy begin threads as they are imported."""
+    source = Path(worker_daemon.__file__).read_text()
+    main = source.partition('if __name__ == "__main__":\n')[2]
+    imported = [line.strip() for line in main.splitlines() if line.strip().startswith(("import ", "from "))]
+    shown = "print(*{name.partition('.')[0] for name in sys.modules})"
+    program = "\n".join(["import sys, boatlift.spark.session.worker_daemon", *imported, shown])
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    modules = set(answer.stdout.split())
+    assert {"boatlift", "pyspark"} <= modules
+    assert not modules & {"obstore", "deltalake", "confluent_kafka", "pyarrow", "numpy", "pandas"}

@@ -76,6 +76,7 @@ class SparkEngine:
         self.plan = plan = self._program.plan
         self._group = JobGroup(spark, plan.dataflow)
         self._background = Background()
+        self._files = ScratchFiles(Path())
         self._input_logs = InputLogs(plan)
         self._steps: dict[str, Steps] = {}
         self._long_running = long_running

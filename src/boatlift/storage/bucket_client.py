@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from boatlift.errors import RESTORE, DataError, InternalError, InvalidError, UnavailableError
@@ -43,6 +43,11 @@ _LOUD = 1.0
 """The rest from which on a request that is sent again is told."""
 
 
+def endpoint_of(given: str | None) -> str:
+    """Return the address of a server: the given one, or that of the environment; empty for that of AWS."""
+    return given or os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
+
+
 class BucketClient:
     """A client of one prefix of a bucket. Thread-safe; of no use in a forked process.
 
@@ -50,13 +55,14 @@ class BucketClient:
         url: `s3://BUCKET/PREFIX`.
         endpoint: The address of the server; empty for that of AWS.
         retry_for: The seconds for which a request without a clear answer is sent again.
+        inputs: Whether the objects are inputs of a dataflow, which are read alone; errors say so.
 
     Attributes:
         small: For requests of few bytes.
     """
 
-    def __init__(self, url: str, endpoint: str, retry_for: float) -> None:
-        self._url, self._endpoint, self.retry_for = url, endpoint, retry_for
+    def __init__(self, url: str, endpoint: str, retry_for: float, *, inputs: bool = False) -> None:
+        self._url, self._endpoint, self.retry_for, self._inputs = url, endpoint, retry_for, inputs
         self._process = os.getpid()
         self.small, self._large = (self._client(timeout) for timeout in TIMEOUTS)
 
@@ -73,8 +79,9 @@ class BucketClient:
         Raises:
             FileNotFoundError: There is no such object.
             EndedError: As `ends` says.
+            obstore.exceptions.PreconditionError: The object is not in the state that the request names.
         """
-        from obstore.exceptions import BaseError
+        from obstore.exceptions import BaseError, PreconditionError
 
         for last in self.tries(act):
             self.check_process()
@@ -83,6 +90,8 @@ class BucketClient:
             except FileNotFoundError as error:
                 self.refuse_for_good(act, error)
                 raise
+            except PreconditionError:
+                raise
             except BaseError as error:
                 if ends(str(error)):
                     raise EndedError from None
@@ -90,7 +99,7 @@ class BucketClient:
                 if last:
                     unnamed = "" if "AWS_ACCESS_KEY_ID" in os.environ else "; AWS_ACCESS_KEY_ID is not set"
                     message = f"{act} in {self._url} failed: {words_of(error)}{unnamed}: run again once it answers"
-                    raise UnavailableError("STORE_FAILED", message) from error
+                    raise UnavailableError("INPUT_UNAVAILABLE" if self._inputs else "STORE_FAILED", message) from error
         raise AssertionError
 
     def size(self, name: str) -> int | None:
@@ -164,12 +173,13 @@ class BucketClient:
         if "NoSuchBucket" in text:
             bucket = self._url.removeprefix("s3://").partition("/")[0]
             missing = f"there is no bucket {bucket}: make it, or give another URL"
-            raise InvalidError("STORE_NOT_FOUND", missing) from error
+            raise InvalidError("NO_INPUT" if self._inputs else "STORE_NOT_FOUND", missing) from error
         if _REFUSED.search(text):
+            rights = "read and list" if self._inputs else "read, write, list and delete"
             raise InvalidError(
                 "NOT_ADMITTED",
                 f"{act} in {self._url} was refused ({words_of(error)}): give AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY "
-                "and AWS_REGION of a user with the rights to read, write, list and delete below this URL",
+                f"and AWS_REGION of a user with the rights to {rights} below this URL",
             ) from error
 
     def check_process(self) -> None:
@@ -195,6 +205,17 @@ class BucketClient:
             retry_config={"max_retries": 0},  # a request that is sent again by itself hides which one has won
             **own,
         )
+
+
+def client_of(url: str, endpoint: str, *, inputs: bool = False) -> BucketClient:
+    """Return the client of this process for the objects below a URL, with the credentials of now."""
+    access = tuple(sorted(each for each in os.environ.items() if each[0].startswith("AWS_")))
+    return _made(url, endpoint, inputs, os.getpid(), access)
+
+
+@lru_cache(maxsize=32)
+def _made(url: str, endpoint: str, inputs: bool, _process: int, _access: tuple[tuple[str, str], ...]) -> BucketClient:
+    return BucketClient(url, endpoint, RETRY_FOR, inputs=inputs)
 
 
 class EndedError(Exception):

@@ -28,7 +28,7 @@ from boatlift.errors import (
     InvalidError,
     UnavailableError,
 )
-from boatlift.storage.bucket_client import PART_BYTES, RETRY_FOR, BucketClient, words_of
+from boatlift.storage.bucket_client import PART_BYTES, RETRY_FOR, BucketClient, endpoint_of, words_of
 from boatlift.storage.filesystem import boot_of_computer
 from boatlift.storage.identities import IDENTITY
 from boatlift.storage.local import LocalStore
@@ -87,8 +87,7 @@ class ObjectStore:
     def __init__(self, url: str, scratch: Path, options: BucketOptions | None = None) -> None:
         self.url, self.options = url.rstrip("/"), options or BucketOptions()
         self.requests = Requests(4, self.options.linger, 256, by_tasks=bool(self.options.uploads_scratch))
-        given = self.options.endpoint
-        self._endpoint = given or os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
+        self._endpoint = endpoint_of(self.options.endpoint)
         self._failure: str | None = None
         self._client = BucketClient(self.url, self._endpoint, self.options.retry_for)
         self._root = folder_of(scratch, self.url, self._endpoint)

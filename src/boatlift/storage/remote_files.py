@@ -28,13 +28,13 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from boatlift.errors import RESTORE, DataError, FencedError, InvalidError, UnavailableError
-from boatlift.storage.bucket_client import PART_BYTES, RETRY_FOR, BucketClient
+from boatlift.storage.bucket_client import PART_BYTES, BucketClient, client_of
 from boatlift.storage.store import SCRATCH, TEMPORARY
 
 CACHE = "cache"
@@ -86,7 +86,7 @@ class RemoteFile:
 
     @property
     def client(self) -> BucketClient:
-        return _client(self.url, self.endpoint, os.getpid())
+        return client_of(self.url, self.endpoint)
 
 
 def folder_of(scratch: Path, url: str, endpoint: str) -> Path:
@@ -185,7 +185,7 @@ def removed(paths: Iterable[str | Path]) -> None:
         if (remote := remote_of(path)) is not None:
             objects.setdefault((remote.url, remote.endpoint), []).append(remote.name)
     for (url, endpoint), names in objects.items():
-        _client(url, endpoint, os.getpid()).delete(names)
+        client_of(url, endpoint).delete(names)
 
 
 def fetched_folder(folder: Path) -> list[Path]:
@@ -373,8 +373,3 @@ def _raising(remote: RemoteFile, path: str | Path) -> Iterator[None]:
     except OSError as error:
         message = f"fetching {remote.name} to {path} failed: {error}: free space, or give another --scratch"
         raise UnavailableError("STORE_FAILED", message) from error
-
-
-@lru_cache(maxsize=16)
-def _client(url: str, endpoint: str, _process: int) -> BucketClient:
-    return BucketClient(url, endpoint, RETRY_FOR)

@@ -43,6 +43,7 @@ class FaultProxy:
         fault: From the method and the path of a request to what becomes of it; called on the proxy's thread.
         delay: Seconds that each request waits before the server gets it.
         acted: Called once the server has carried a request out, and its client does not know that yet.
+        changed: From the head and the body of an answer to what the client gets.
     """
 
     def __init__(
@@ -51,8 +52,9 @@ class FaultProxy:
         fault: Callable[[str, str], ProxyFault] = lambda _method, _path: ProxyFault.NONE,
         delay: float = 0.0,
         acted: Callable[[], None] = lambda: None,
+        changed: Callable[[bytes, bytes], tuple[bytes, bytes]] = lambda head, body: (head, body),
     ) -> None:
-        self.fault, self.delay, self.acted = fault, delay, acted
+        self.fault, self.delay, self.acted, self.changed = fault, delay, acted, changed
         self._server_port = port
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="boatlift-proxy", daemon=True)
@@ -100,6 +102,7 @@ class FaultProxy:
                     upstream[1].write(b"".join(request))
                     head, body = await _message(upstream[0], method)
                 self.acted()
+                head, body = self.changed(head, body)
                 match fault:
                     case ProxyFault.REFUSED_AFTER:
                         head, body = _REFUSAL, b""

@@ -8,7 +8,6 @@ would retry on top of a newer version by itself; that is switched off.
 from __future__ import annotations
 
 import json
-import os
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from boatlift.dataflow.contracts import Committed
 from boatlift.errors import BoatliftError, InvalidError, UnavailableError
 from boatlift.storage import bucket_client
-from boatlift.storage.bucket_client import RETRY_FOR, BucketClient
+from boatlift.storage.bucket_client import RETRY_FOR, BucketClient, client_of, endpoint_of
 from boatlift.storage.filesystem import DurableFolders, FileSystem
 
 if TYPE_CHECKING:
@@ -332,12 +331,12 @@ class DeltaPlace:
         return UnavailableError("SINK_FAILED", f"{act} the table {self.place} failed: {words[:300]}; run again")
 
     def _bucket(self) -> BucketClient:
-        return BucketClient(self.place, _endpoint(), RETRY_FOR)
+        return client_of(self.place, endpoint_of(None))
 
     def _options(self) -> dict[str, str] | None:
         if self.is_local:
             return None
-        endpoint = _endpoint()
+        endpoint = endpoint_of(None)
         plain = {"AWS_ALLOW_HTTP": "true"} if endpoint.startswith("http://") else {}
         given = {"AWS_ENDPOINT_URL": endpoint} if endpoint else {}
         again = {"max_retries": "8", "retry_timeout": f"{RETRY_FOR:g}s", "timeout": bucket_client.TIMEOUTS[0]}
@@ -393,7 +392,3 @@ def _properties(transactions: list[Any] | None = None, metadata: dict[str, str] 
     from deltalake import CommitProperties
 
     return CommitProperties(custom_metadata=metadata, max_commit_retries=0, app_transactions=transactions)
-
-
-def _endpoint() -> str:
-    return os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""

@@ -13,9 +13,9 @@ import io
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from boatlift.connectors.files.bucket.place import InputFile
 from boatlift.errors import DataError, InvalidError
 
 if TYPE_CHECKING:
@@ -30,18 +30,18 @@ DAMAGE = (OSError, EOFError, zlib.error)
 """The errors of bytes that cannot be decompressed."""
 
 
-def is_compressed(path: Path) -> bool:
+def is_compressed(path: InputFile) -> bool:
     """Return whether a file's name says that it is compressed in a way that is read."""
     return path.suffix in _READ
 
 
-def length_of_bom(path: Path) -> int:
+def length_of_bom(path: InputFile) -> int:
     """Return the length of the byte order mark of a file of UTF-8; 0 if it has none."""
     with path.open("rb") as file:
         return len(codecs.BOM_UTF8) if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
 
 
-def refuse_unreadable(path: Path) -> None:
+def refuse_unreadable(path: InputFile) -> None:
     """Raise if a file's name says that it is compressed in a way that is not read."""
     suffix = path.suffix
     if suffix.lower() in _REFUSED or (suffix.lower() in _READ and suffix not in _READ):
@@ -77,25 +77,25 @@ class _Members(io.RawIOBase):
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
+def opened(path: InputFile) -> Iterator[IO[bytes]]:
     """Open a file for its decompressed bytes; reading raises `DAMAGE` if they cannot be decompressed."""
     if path.suffix == ".gz":
         with path.open("rb") as file:
             yield io.BufferedReader(_Members(file), _CHUNK)
     elif path.suffix == ".bz2":
-        with bz2.open(path) as file:
+        with path.open("rb") as packed, bz2.open(packed) as file:
             yield io.BufferedReader(file)
     elif path.suffix == ".zst":
         import pyarrow as pa
 
-        with pa.input_stream(str(path), compression="zstd") as stream:
+        with path.open("rb") as packed, pa.input_stream(packed, compression="zstd") as stream:
             yield io.BufferedReader(stream)
     else:
         with path.open("rb") as file:
             yield file
 
 
-def exceeds(path: Path, most: int) -> bool:
+def exceeds(path: InputFile, most: int) -> bool:
     """Return whether a file has more than `most` bytes after decompression; no more than that is read."""
     if not is_compressed(path):
         return path.stat().st_size > most
@@ -111,7 +111,7 @@ def exceeds(path: Path, most: int) -> bool:
     return size > most
 
 
-def damage_of(path: Path) -> str | None:
+def damage_of(path: InputFile) -> str | None:
     """Return, in words, why a file cannot be decompressed to its end; None if it can, or is not compressed."""
     if not is_compressed(path):
         return None

@@ -12,9 +12,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from boatlift.connectors.files.bucket.place import InputFile, ObjectVersion, place_of
 from boatlift.connectors.files.compression import DAMAGE, damage_of, is_compressed, opened
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.decoders import packed_decoder
@@ -80,7 +80,7 @@ class _Line:
 
 
 def lines_in(
-    path: Path, begin: int = 0, end: int | None = None, most: int = LONGEST, *, at_line: bool = False
+    path: InputFile, begin: int = 0, end: int | None = None, most: int = LONGEST, *, at_line: bool = False
 ) -> Iterator[tuple[list[int], list[bytes]]]:
     """Yield the lines of a file that begin in a range of its bytes, with their offsets, in batches.
 
@@ -120,7 +120,7 @@ def lines_in(
             yield from _apart(*_trimmed([place], [open_line.text()]), most)
 
 
-def has_long_line(path: Path, most: int) -> bool:
+def has_long_line(path: InputFile, most: int) -> bool:
     """Return whether a file that is not compressed has a line of more than `most` bytes."""
     if path.stat().st_size <= most:
         return False
@@ -177,6 +177,7 @@ class Span(NamedTuple):
         ordinal: The index of the step that takes the file.
         at_line: Whether a line begins at `begin`; otherwise the end of the line before is looked for.
         place: The file's place in its step.
+        version: The state of an object; None: the path is that of a local file.
     """
 
     path: str
@@ -186,6 +187,12 @@ class Span(NamedTuple):
     ordinal: int
     at_line: bool = True
     place: int = 0
+    version: ObjectVersion | None = None
+
+    @property
+    def input(self) -> InputFile:
+        """The file or the object."""
+        return place_of(self.path, self.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +222,7 @@ class ReadLines:
 
         skips = self.header and span.begin == 0
         try:
-            for offsets, lines in self.texts_in(Path(span.path), span.begin, span.end, self.most, at_line=span.at_line):
+            for offsets, lines in self.texts_in(span.input, span.begin, span.end, self.most, at_line=span.at_line):
                 size = lines[0].size if lines and isinstance(lines[0], LongLine) else None
                 if size is not None and not self.cuts:
                     message = f"{span.path}, the line at byte {offsets[0]}, {too_long(size, self.most)}"
@@ -238,7 +245,7 @@ class ReadLines:
         except FileNotFoundError as error:
             raise DataError("INPUT_MISSING", f"{span.path} is gone, and a step needs it: put it back") from error
         except DAMAGE as error:
-            if (damage := damage_of(Path(span.path))) is not None:
+            if (damage := damage_of(span.input)) is not None:
                 raise DataError("BAD_ROW", damage) from error
             raise
 
@@ -271,7 +278,7 @@ def lines_of(spark: SparkSession, read: ReadLines, spans: Sequence[Span], *, div
     Args:
         divisible: Whether a part of a file can be read alone.
     """
-    sizes = [(span.end or Path(span.path).stat().st_size) - span.begin for span in spans]
+    sizes = [(span.end or span.input.stat().st_size) - span.begin for span in spans]
     number = max(1, min(spark.sparkContext.defaultParallelism, sum(sizes) // TASK_BYTES))
     tasks = divided(spans, number, divisible=divisible)
     return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(replace(read, tasks=tasks), LINES)
@@ -281,9 +288,8 @@ def divided(spans: Sequence[Span], tasks: int, *, divisible: bool = True) -> tup
     """Divide spans among tasks, in order; one task reads a compressed file."""
     parts = []
     for span in spans:
-        path = Path(span.path)
-        last = span.end or path.stat().st_size
-        whole = not divisible or is_compressed(path)
+        last = span.end or span.input.stat().st_size
+        whole = not divisible or is_compressed(span.input)
         begins = [span.begin] if whole else [*range(span.begin, last, SPAN_BYTES)]
         for begin, end in zip(begins, [*begins[1:], span.end], strict=True):
             part = span._replace(begin=begin, end=end, at_line=begin == span.begin)

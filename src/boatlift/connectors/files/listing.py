@@ -13,6 +13,7 @@ from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from boatlift.connectors.files.bucket.place import InputFile
 from boatlift.connectors.files.ranges import digest_of, has_another_footer
 from boatlift.connectors.kit import Columns
 from boatlift.dataflow.contracts import Json, Names
@@ -77,7 +78,7 @@ class Listing:
                 found = self._found(entries, "", ("*",) if self.pattern is None else self.pattern, but or Names())
             else:
                 found = iter((but or Names()).others([self._only]))
-            return sorted(name for name in found if _counts(name) and (self.base / name).is_file())
+            return sorted(name for name in found if counts(name) and (self.base / name).is_file())
 
     def _found(
         self, entries: Iterable[os.DirEntry[str]], under: str, parts: Sequence[str], but: Names
@@ -88,7 +89,7 @@ class Listing:
             yield from (name for name in names if matches(name.removeprefix(under)))
             return
         for entry in entries:
-            if _counts(entry.name) and matches(entry.name) and entry.is_dir():
+            if counts(entry.name) and matches(entry.name) and entry.is_dir():
                 with suppress(OSError), os.scandir(entry) as below:  # as `glob` does: a folder may be private
                     yield from self._found(below, f"{under}{entry.name}/", parts[1:], but)
 
@@ -103,17 +104,32 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
+class Looks:
+    """How often the objects of a bucket are listed.
+
+    Attributes:
+        poll: The seconds between two listings, at least.
+        rescan: If new names come after all earlier ones: the seconds between two listings of all. Otherwise None.
+    """
+
+    poll: float = 0.0
+    rescan: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FilesOptions:
     """The options of a source of files, checked.
 
     Attributes:
+        listing: A `Listing`, or the `BucketListing` of objects.
         schema, columns: The declared ones; None: those of the first Parquet file.
         described: The options for the program's identity.
         max_files, max_bytes: The limits of a step. A larger file is taken in ranges, if its format has ranges.
         idle: The seconds without a write after which a growing file is done; None: never.
+        looks: For objects of a bucket.
     """
 
-    listing: Listing
+    listing: Any
     format: FileFormat
     schema: str | StructType | None
     columns: Columns | None
@@ -121,6 +137,7 @@ class FilesOptions:
     max_files: int
     max_bytes: int | None
     idle: float | None = None
+    looks: Looks = Looks()
 
 
 class StepInputs:
@@ -201,7 +218,7 @@ class StepInputs:
         found = self._format.next_range(self._listing.path_of(name), begin, most)
         return [] if found is None else [{"path": name, **found}]
 
-    def _can_be_divided(self, path: Path, size: int) -> bool:
+    def _can_be_divided(self, path: InputFile, size: int) -> bool:
         reason = self._format.whole_because(path)
         if reason is not None and not self._warned:
             self._warned = True
@@ -227,5 +244,6 @@ def _shown(path: Path) -> str:
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
-def _counts(name: str) -> bool:
+def counts(name: str) -> bool:
+    """Return whether a name is that of a whole file, by its parts: none is hidden, and the last is not unfinished."""
     return not any(part.startswith(_HIDDEN) for part in name.split("/")) and not name.endswith(_UNFINISHED)

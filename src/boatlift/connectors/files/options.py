@@ -7,16 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from boatlift.connectors.files.bucket.listing import BucketListing
+from boatlift.connectors.files.bucket.source import BucketFilesSource
 from boatlift.connectors.files.compression import is_compressed
 from boatlift.connectors.files.follow.source import TailedFilesSource
 from boatlift.connectors.files.lines import LONGEST
-from boatlift.connectors.files.listing import FilesOptions, Listing
+from boatlift.connectors.files.listing import FilesOptions, Listing, Looks
 from boatlift.connectors.files.source import FilesSource
 from boatlift.connectors.kit import Columns, checked_options, columns_of, required_of
 from boatlift.connectors.kit.text_forms import USUAL_TEXT, forms_of, set_options
 from boatlift.dataflow.policies import seconds_in
 from boatlift.errors import InvalidError
 from boatlift.paths import refuse_url
+from boatlift.storage.bucket_client import endpoint_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -64,6 +67,10 @@ def files(
     max_bytes_per_step: int | None = None,
     max_line_bytes: int | None = None,
     tail: bool | str = False,
+    endpoint: str | None = None,
+    order: Literal["name"] | None = None,
+    rescan: str = "1 hour",
+    poll: str | None = None,
 ) -> FilesSource:
     r"""Return a source of the files in a folder, or of those that match a glob; it finds new files by itself.
 
@@ -71,8 +78,10 @@ def files(
     must stay unchanged until no recovery can need it again. A file of text may be compressed: `.gz`, `.bz2`, `.zst`.
     With `tail` a file may grow, as a log does: what was taken of it must stay, and the file must keep its name.
 
+    In a bucket (`s3://bucket/events/*.json`) an object is a file, and tasks read it: nothing else must be installed.
+
     Args:
-        path: A folder, a file, or a glob (`data/*.csv`).
+        path: A folder, a file, or a glob (`data/*.csv`); of a bucket, its URL as text.
         format: `csv`, `json` or `parquet`; None: by the path's suffix, as `.csv.gz`, `.jsonl` or `.parquet`.
         schema: DDL (`origin STRING, arr_delay INT`) or a StructType. CSV and JSON need one; without one, Parquet has
             the schema of the first file.
@@ -102,6 +111,11 @@ def files(
         tail: Whether to follow files that grow: a line is taken once it has its line feed. A period, such as
             `"1 hour"`: a file without a write for this long is done. Its last line is then taken without a line feed,
             and the file may not grow any more. True: no file is ever done.
+        endpoint: In a bucket: the address of a server other than that of AWS; if not given, `AWS_ENDPOINT_URL`.
+        order: In a bucket: `name`, if each new object has a greater name than all before. A poll then lists later names
+            alone; the first poll of a run, and one each `rescan`, list all, and take what came late.
+        rescan: The period between two listings of all names for `order="name"`.
+        poll: In a bucket: the least period between two listings. It is at least one second for 1,000 names listed.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
@@ -110,8 +124,15 @@ def files(
         >>> source = bl.files("data/*.csv", schema="origin STRING, arr_delay INT, at TIMESTAMP")
         >>> more = flow.source("more", source)
     """
-    refuse_url(path, "a source's files")
-    listing = Listing(path)
+    in_bucket = isinstance(path, str) and path.startswith("s3://")
+    if not in_bucket:
+        refuse_url(path, "a source's files", ", or an s3:// URL, as text")
+    looks = _looks(order, rescan, poll)
+    if in_bucket:
+        listing: Any = BucketListing(str(path), endpoint_of(endpoint))
+    else:
+        _refuse_options_of_buckets(endpoint=endpoint, order=order, poll=poll)
+        listing = Listing(path)
     plain = Path(path).with_suffix("") if is_compressed(Path(path)) else Path(path)
     suffix = plain.suffix.removeprefix(".").lower()
     name = format or _FORMATS.get(suffix)
@@ -149,18 +170,37 @@ def files(
     }
     idle = _idle_of(tail, name)
     longest = max_line_bytes or (_LONGEST_FILE if multi_line and name == "json" else LONGEST)
-    file_format = _format(name, options, declared or (), listing, longest)
+    file_format = _format(name, options, declared or (), longest, flat=listing.flat)
     file_format.check_columns(declared or ())
     described = {"kind": "files", "path": str(path), "format": name, **file_format.describe()}
     if schema is not None and file_format.sorting_in(listing.base) is not None and (required := required_of(schema)):
         described["not_null"] = required
     limits = max_files_per_step, max_bytes_per_step
-    checked = FilesOptions(listing, file_format, schema, declared, described, *limits, idle)
+    checked = FilesOptions(listing, file_format, schema, declared, described, *limits, idle, looks)
+    if in_bucket:
+        if tail is not False:
+            raise InvalidError("BAD_OPTION", f"tail={tail!r}, but objects of a bucket do not grow: leave out tail")
+        if multi_line and name == "csv":
+            raise InvalidError("BAD_OPTION", f"multi_line CSV is not read from buckets: copy {path} to a folder")
+        return BucketFilesSource(checked)
     if tail is False:
         return FilesSource(checked)
     if (reason := file_format.whole_because(Path(path))) is not None:
         raise InvalidError("BAD_OPTION", f"tail={tail!r} follows files line by line, but {reason}: leave out tail")
     return TailedFilesSource(replace(checked, described={**described, "tail": True}))
+
+
+def _looks(order: str | None, rescan: str, poll: str | None) -> Looks:
+    if order not in {None, "name"}:
+        raise InvalidError("BAD_OPTION", f"order is {order!r}: give 'name', or leave it out")
+    least = 0.0 if poll is None else seconds_in(poll, "poll")
+    return Looks(least, seconds_in(rescan, "rescan") if order else None)
+
+
+def _refuse_options_of_buckets(**options: object) -> None:
+    for option, value in options.items():
+        if value is not None:
+            raise InvalidError("BAD_OPTION", f"{option} is an option of files in a bucket: leave it out")
 
 
 def _idle_of(tail: bool | str, name: str) -> float | None:
@@ -176,7 +216,7 @@ def _idle_of(tail: bool | str, name: str) -> float | None:
     return idle
 
 
-def _format(name: str, options: dict[str, Any], declared: Columns, listing: Listing, longest: int) -> FileFormat:
+def _format(name: str, options: dict[str, Any], declared: Columns, longest: int, *, flat: bool) -> FileFormat:
     from boatlift.connectors.files.formats.csv import ENCODINGS, CsvFormat
     from boatlift.connectors.files.formats.json import JsonFileFormat
 
@@ -200,7 +240,7 @@ def _format(name: str, options: dict[str, Any], declared: Columns, listing: List
     if name == "parquet":
         from boatlift.connectors.files.formats.parquet import ParquetFormat
 
-        return ParquetFormat(positioned=listing.flat)
+        return ParquetFormat(positioned=flat)
     text = set_options(**{option: options.pop(option) for option in USUAL_TEXT})
     forms = forms_of(text, options.pop("columns"), declared)
     if name == "json":

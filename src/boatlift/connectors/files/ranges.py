@@ -14,6 +14,8 @@ from typing import IO, Any
 
 import xxhash
 
+from boatlift.connectors.files.bucket.place import InputFile
+
 _CHUNK = 1 << 20
 _STRIDE = 1 << 16
 _TAIL = 8
@@ -94,7 +96,7 @@ def digest_of(path: Path) -> tuple[int, str] | None:
     return size, digest
 
 
-def digest_between(path: Path, begin: int, end: int) -> str:
+def digest_between(path: InputFile, begin: int, end: int) -> str:
     """Return the xxh3-128 of some bytes of a file, in hex; the end of the file also ends them."""
     with path.open("rb", buffering=0) as file:
         return _digest(file, begin, end)[0]
@@ -129,6 +131,11 @@ def folded(before: str, digests: Iterable[str]) -> str:
     for digest in digests:
         before = xxhash.xxh3_128_hexdigest(f"{before}{digest}".encode())
     return before
+
+
+def proof_in(entry: Any) -> str:
+    """Return what an entry of a position has to prove that its bytes are unchanged: an ETag or a digest."""
+    return str(entry.get("etag") or entry["digest"])
 
 
 def _digest_of(path: Path, part: FileRange | None) -> str:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from boatlift.connectors.files.bucket.place import InputFile
 from boatlift.connectors.files.formats.base import ReadFiles, TextFormat
 from boatlift.connectors.files.lines import Span
-from boatlift.connectors.files.listing import FilesOptions, StepInputs
+from boatlift.connectors.files.listing import FilesOptions, Listing, StepInputs
 from boatlift.connectors.files.ranges import (
     FileRange,
     KnownDigests,
@@ -25,6 +26,7 @@ from boatlift.connectors.files.ranges import (
     digest_of,
     folded,
     has_another_footer,
+    proof_in,
 )
 from boatlift.connectors.kit import Columns, SourceBase, struct_of
 from boatlift.dataflow.columns import ORDINAL
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
 _FILES_NAMED = 3
 """How many files of a step an error names."""
 
+_OF_PART = ("path", "end", "of", "footer", "etag", "version")
+"""What a cursor has of a file that is taken in ranges."""
+
 _READ_FAILURES = ("FAILED_READ_FILE", "MALFORMED_RECORD", "CANNOT_READ_FILE", "PATH_NOT_FOUND")
 
 
@@ -50,7 +55,8 @@ class FilesSource(SourceBase):
     """
 
     def __init__(self, options: FilesOptions) -> None:
-        self._options, self._listing, self._format = options, options.listing, options.format
+        self._options, self._format = options, options.format
+        self._listing: Listing = options.listing
         self._columns = options.columns
         self._source = f"the files in {self._listing.base}"
         self.positioned = self._format.positioned
@@ -151,9 +157,9 @@ class FilesSource(SourceBase):
             if file["end"] == file["of"]:
                 names.append(file["path"])
             else:
-                known = {key: file[key] for key in ("path", "end", "of", "footer") if key in file}
+                known = {key: file[key] for key in _OF_PART if key in file}
                 part = {"part": known}
-        digest = folded(cursor["digest"], (file["digest"] for file in files))
+        digest = folded(cursor["digest"], map(proof_in, files))
         return {"taken": cursor["taken"].plus(names), "digest": digest, **part}
 
     def verify(self, position: Json) -> None:
@@ -195,10 +201,10 @@ class FilesSource(SourceBase):
         total = sum(self._bytes_taken(cursor).values())
         with self._reachable():
             for name in (each for each in cursor["taken"] if FileRange.named(each) is None):
-                path = self._listing.path_of(name)
                 try:
-                    total += path.stat().st_size
+                    total += self._size(name)
                 except FileNotFoundError as error:
+                    path = self._listing.path_of(name)
                     message = f"{path} is gone, and the past cannot be computed without it: put it back"
                     raise DataError("INPUT_MISSING", message) from error
         return total
@@ -210,17 +216,21 @@ class FilesSource(SourceBase):
         for name in cursor["taken"]:
             if (part := FileRange.named(name)) is not None:
                 ranged.add(part.path)
-                steps.append([{"path": part.path, "begin": part.begin, "end": part.end}])
+                steps.append([self._entry_anew(part.path, part)])
                 free = 0
             elif name not in ranged:
-                size = self._listing.path_of(name).stat().st_size
+                size = self._size(name)
                 if not steps or len(steps[-1]) >= self._options.max_files or size > free:
                     steps.append([])
                     free = math.inf if self._options.max_bytes is None else max(size, self._options.max_bytes)
-                steps[-1].append({"path": name})
+                steps[-1].append(self._entry_anew(name))
                 free -= size
         together = -(-len(steps) // most) if steps else 1
         return [{"files": list(chain(*steps[at : at + together]))} for at in range(0, len(steps), together)]
+
+    def _entry_anew(self, name: str, part: FileRange | None = None) -> Json:
+        """Return an entry of a position that `divided_anew` makes; what proves it is left out."""
+        return {"path": name} if part is None else {"path": name, "begin": part.begin, "end": part.end}
 
     def _digests_of(self, cursor: Json) -> Iterator[str]:
         ends: dict[str, int] = {}
@@ -263,13 +273,23 @@ class FilesSource(SourceBase):
 
     def _spans(self, position: Json, ordinal: int) -> Iterator[Span]:
         for place, file in enumerate(position["files"]):
-            path = str(self._listing.path_of(file["path"]))
-            begin, end = file.get("begin", 0), file.get("end")
-            if end is None or begin < end:  # a step may be of no lines
-                yield Span(path, file["path"], begin, end, ordinal, place=place)
+            span = self._span(file, ordinal, place)
+            if span.end is None or span.begin < span.end:  # a step may be of no lines
+                yield span
+
+    def _span(self, file: Json, ordinal: int, place: int) -> Span:
+        path = str(self._listing.path_of(file["path"]))
+        return Span(path, file["path"], file.get("begin", 0), file.get("end"), ordinal, place=place)
 
     def size_bytes(self, position: Json) -> int:
         return sum(int(file["size"] if "size" in file else file["end"] - file["begin"]) for file in position["files"])
+
+    def _place_in(self, file: Json) -> InputFile:
+        """Return the file of an entry of a position."""
+        return self._listing.path_of(file["path"])
+
+    def _place_now(self, name: str) -> InputFile:
+        return self._listing.path_of(name)
 
     def names(self, position: Json) -> str:
         paths = []
@@ -288,7 +308,7 @@ class FilesSource(SourceBase):
         except BoatliftError as error:
             return error
         for file in position["files"]:
-            path = self._listing.path_of(file["path"])
+            path = self._place_in(file)
             found = self._format.explain(spark, path, self._known_columns(), self._read_schema(spark))
             if found is not None:
                 return found
@@ -315,11 +335,11 @@ class FilesSource(SourceBase):
         numbers = {
             (file, offset): number
             for file, wanted in offsets.items()
-            for offset, number in text.numbers_of(self._listing.path_of(file), wanted).items()
+            for offset, number in text.numbers_of(self._place_now(file), wanted).items()
         }
         return [f"{each['file']}:{numbers[each['file'], each['offset']]}" for each in dead_letters]
 
-    def _size_for_tasks(self, path: Path) -> int | None:
+    def _size_for_tasks(self, path: InputFile) -> int | None:
         """Return the size of a file that tasks must read; None if not, or if it is gone: its reader says so."""
         with self._reachable():
             try:
@@ -337,7 +357,7 @@ class FilesSource(SourceBase):
             for span in self._spans(position, ordinal):
                 if span.end is not None:
                     ranges.append(span)
-                elif (size := self._size_for_tasks(Path(span.path))) is None:
+                elif (size := self._size_for_tasks(span.input)) is None:
                     whole.append(span)
                 elif size:
                     ranges.append(span._replace(end=size))
@@ -360,13 +380,13 @@ class FilesSource(SourceBase):
         with self._reachable(), self._there(began=False):
             self._listing.base.stat()
 
-    def _first_file(self) -> Path:
+    def _first_file(self) -> InputFile:
         with self._reachable(), self._there(began=False):
             names = self._listing.names()
         if not names:
             message = f"no file in {self._listing.base} yet to take the schema from: give schema='NAME TYPE, …'"
             raise InvalidError("NO_INPUT", message)
-        return self._listing.path_of(names[0])
+        return self._place_now(names[0])
 
     @contextmanager
     def _there(self, *, began: bool) -> Iterator[None]:

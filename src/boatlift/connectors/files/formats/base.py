@@ -6,12 +6,12 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from boatlift.connectors.files.compression import is_compressed, length_of_bom
+from boatlift.connectors.files.bucket.place import InputFile, ObjectPlace
+from boatlift.connectors.files.compression import damage_of, is_compressed, length_of_bom
 from boatlift.connectors.files.lines import LINES, LONGEST, ReadLines, Span, has_long_line, lines_in, lines_of, too_long
-from boatlift.connectors.files.ranges import range_in
+from boatlift.connectors.files.ranges import end_of_range, range_in
 from boatlift.connectors.kit import Columns, nullable, required_of, struct_of
 from boatlift.connectors.kit.text_forms import TextForms
 from boatlift.connectors.kit.text_rows import Texts
@@ -20,6 +20,8 @@ from boatlift.dataflow.contracts import BAD_ROW, FrameOfTask, Json
 from boatlift.errors import DataError, InvalidError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
@@ -57,7 +59,7 @@ class FileFormat(ABC):
     def has_task(self) -> bool:
         """Whether one task can read most such files; see `by_task`."""
 
-    def sorting_in(self, base: Path) -> TextFormat | None:  # noqa: ARG002
+    def sorting_in(self, base: InputFile) -> TextFormat | None:  # noqa: ARG002
         """Return the format that sorts bad rows out, by names relative to a folder; None if that cannot be done."""
         return None
 
@@ -76,22 +78,30 @@ class FileFormat(ABC):
         """Raise if Spark does not know a pattern of dates and times."""
 
     @abstractmethod
-    def check_file(self, path: Path, columns: Columns) -> None:
+    def check_file(self, path: InputFile, columns: Columns) -> None:
         """Compare a file's name and its own columns with the declared columns."""
 
     @abstractmethod
-    def whole_because(self, path: Path) -> str | None:
+    def whole_because(self, path: InputFile) -> str | None:
         """Return the reason why a file is taken whole, whatever its size; None if it can be taken in ranges."""
 
     @abstractmethod
-    def rows_begin(self, path: Path) -> int:
+    def rows_begin(self, path: InputFile) -> int:
         """Return where the rows of a file begin that can be taken in ranges."""
 
     def next_range(self, path: Path, begin: int, most: int) -> dict[str, Any] | None:
         """Return a position's entry for the next range of a file; None if a process wrote to the file meanwhile."""
         return range_in(path, begin, most)
 
-    def needs_tasks(self, path: Path) -> bool:  # noqa: ARG002
+    def range_end(self, path: InputFile, begin: int, most: int) -> int:
+        """Return the end of the next range: at most so many bytes, or the one line or row group that has more."""
+        with path.open("rb") as file:
+            return end_of_range(file, begin, most, path.stat().st_size)
+
+    def refuse_unread_by_tasks(self, path: InputFile) -> None:  # noqa: B027 - tasks read all text
+        """Raise if tasks cannot read the rows of a file as Spark's reader does."""
+
+    def needs_tasks(self, path: InputFile) -> bool:  # noqa: ARG002
         """Return whether tasks must read a whole file, because Spark's reader cannot, or has no bounds for it."""
         return False
 
@@ -119,7 +129,7 @@ class FileFormat(ABC):
         """
 
     @abstractmethod
-    def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
+    def explain(self, spark: SparkSession, path: InputFile, columns: Columns, schema: StructType) -> DataError | None:
         """Return the reason why a file cannot be read; None if it can."""
 
 
@@ -137,7 +147,7 @@ class TextFormat(FileFormat):
     multi_line: bool
     forms: TextForms
     max_line_bytes: int
-    sorts_in: Path | None
+    sorts_in: InputFile | None
     header: bool
     encoding: str
     types: Collection[str] = TEXT_TYPES
@@ -156,12 +166,12 @@ class TextFormat(FileFormat):
     def check_patterns(self, spark: SparkSession) -> None:
         self.forms.check(spark)
 
-    def whole_because(self, path: Path) -> str | None:
+    def whole_because(self, path: InputFile) -> str | None:
         if is_compressed(path):
             return "it is compressed"
         return "of multi_line, a row may have several lines" if self.multi_line else None
 
-    def rows_begin(self, path: Path) -> int:
+    def rows_begin(self, path: InputFile) -> int:
         return length_of_bom(path)
 
     def rows_schema(self, schema: StructType) -> StructType:
@@ -174,7 +184,7 @@ class TextFormat(FileFormat):
             raise InvalidError("RESERVED_NAME", f"a column is named {BAD_ROW}, a name that Boatlift uses: rename it")
         return rows.add(BAD_ROW, _parse_datatype_string(_PLACE))
 
-    def needs_tasks(self, path: Path) -> bool:
+    def needs_tasks(self, path: InputFile) -> bool:
         if self.sorts_in is not None or not self.has_task:  # sorted out, rows are read in tasks anyway
             return False
         return is_compressed(path) or has_long_line(path, self.max_line_bytes)
@@ -184,7 +194,8 @@ class TextFormat(FileFormat):
 
     def rows_of_ranges(self, spark: SparkSession, source: str, ranges: Sequence[Span], schema: StructType) -> DataFrame:
         # Bytes of a compressed file are counted after decompression: it has no range, and its size says no end.
-        spans = [each._replace(end=None) if is_compressed(Path(each.path)) else each for each in ranges]
+        whole = [self.multi_line or is_compressed(each.input) for each in ranges]
+        spans = [each._replace(end=None) if alone else each for each, alone in zip(ranges, whole, strict=True)]
         return self._rows(self.lines_of(spark, source, spans), schema)
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
@@ -197,9 +208,29 @@ class TextFormat(FileFormat):
 
         return read
 
-    def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
+    def explain(self, spark: SparkSession, path: InputFile, columns: Columns, schema: StructType) -> DataError | None:
         # Sorted out, no row stops a step, and tasks say themselves why a file cannot be read.
-        return self.bad_row_in(spark, path, columns, schema) if self.sorts_in is None else None
+        if self.sorts_in is not None:
+            return None
+        if isinstance(path, ObjectPlace) and not self.multi_line:  # which Spark cannot read
+            return self._bad_line_in(spark, path, columns, schema)
+        return self.bad_row_in(spark, path, columns, schema)
+
+    def _bad_line_in(
+        self, spark: SparkSession, path: ObjectPlace, columns: Columns, schema: StructType
+    ) -> DataError | None:
+        """Return the error of the first bad line, by sorting bad rows out."""
+        if (damage := damage_of(path)) is not None:
+            return DataError("BAD_ROW", damage)
+        sorting = self.sorting_in(path)
+        assert sorting is not None
+        span = Span(path.url, path.name, 0, None, 0, version=path.version)
+        rows = sorting.reader(spark, schema)([span], ordinals=False)
+        bad = sorting.dead_letters(rows.where(f"{BAD_ROW} IS NOT NULL"), columns, schema).orderBy("offset").first()
+        if bad is None:
+            return None
+        line = sorting.numbers_of(path, {bad["offset"]})[bad["offset"]]
+        return DataError("BAD_ROW", f"{path} line {line}: {bad['reason'].removeprefix('[BAD_ROW] ')}; {CORRECTED}")
 
     def lines_of(self, spark: SparkSession, source: str, spans: Sequence[Span]) -> DataFrame:
         """Return the lines or elements of spans, with the columns `LINES`."""
@@ -221,12 +252,12 @@ class TextFormat(FileFormat):
         return self.texts(lines.select(value, place, ORDINAL), schema).sorted_out([ORDINAL], F.col(_PLACED))
 
     def texts_in(
-        self, path: Path, begin: int = 0, end: int | None = None, most: int = LONGEST, *, at_line: bool = False
+        self, path: InputFile, begin: int = 0, end: int | None = None, most: int = LONGEST, *, at_line: bool = False
     ) -> Iterator[tuple[list[int], list[bytes]]]:
         """Yield the lines or elements that begin in a range, with their offsets, as `lines_in` does."""
         return lines_in(path, begin, end, most, at_line=at_line)
 
-    def numbers_of(self, path: Path, offsets: AbstractSet[int]) -> dict[int, int]:
+    def numbers_of(self, path: InputFile, offsets: AbstractSet[int]) -> dict[int, int]:
         """Return the numbers, from 1, of the lines or elements of a file that begin at the given offsets."""
         batches = self.texts_in(path, 0, None, self.max_line_bytes)
         begins = (begin for batch, _ in batches for begin in batch)
@@ -268,7 +299,9 @@ class TextFormat(FileFormat):
         """Return the reader for which a bad row stops a step."""
 
     @abstractmethod
-    def bad_row_in(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
+    def bad_row_in(
+        self, spark: SparkSession, path: InputFile, columns: Columns, schema: StructType
+    ) -> DataError | None:
         """Return the reason why `strict_reader` cannot read a file; None if it can."""
 
     @abstractmethod

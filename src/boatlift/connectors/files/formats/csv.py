@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from boatlift.connectors.files.bucket.place import InputFile
 from boatlift.connectors.files.compression import DAMAGE, damage_of, length_of_bom, opened, refuse_unreadable
 from boatlift.connectors.files.formats.base import CORRECTED, ReadFiles, TextFormat, difference, loaded, with_ordinals
 from boatlift.connectors.files.lines import BLANK, LONGEST, Span, lines_in
@@ -54,14 +54,14 @@ class CsvFormat(TextFormat):
     multi_line: bool
     forms: TextForms
     max_line_bytes: int = LONGEST
-    sorts_in: Path | None = None
+    sorts_in: InputFile | None = None
     title = "CSV"
 
     @property
     def has_task(self) -> bool:
         return not self.multi_line and not self.separator.isspace()
 
-    def sorting_in(self, base: Path) -> TextFormat | None:
+    def sorting_in(self, base: InputFile) -> TextFormat | None:
         return None if self.multi_line else replace(self, sorts_in=base)
 
     def describe(self) -> Json:
@@ -77,7 +77,7 @@ class CsvFormat(TextFormat):
             **self.forms.describe(),
         }
 
-    def check_file(self, path: Path, columns: Columns) -> None:
+    def check_file(self, path: InputFile, columns: Columns) -> None:
         refuse_unreadable(path)
         if not self.header:
             return
@@ -98,12 +98,12 @@ class CsvFormat(TextFormat):
         if found != declared:
             raise DataError("BAD_HEADER", f"{path} {difference(found, declared)}; correct the file or the schema")
 
-    def whole_because(self, path: Path) -> str | None:
+    def whole_because(self, path: InputFile) -> str | None:
         if self.separator.isspace():
             return "with a separator that is white space, a row is found in the whole file alone"
         return super().whole_because(path)
 
-    def rows_begin(self, path: Path) -> int:
+    def rows_begin(self, path: InputFile) -> int:
         begin, behind = length_of_bom(path), False
         if not self.header:
             return begin
@@ -137,7 +137,7 @@ class CsvFormat(TextFormat):
 
     def strict_reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
         def read(files: Sequence[Span], *, ordinals: bool) -> DataFrame:
-            ends = [self._line_end(Path(each.path)) for each in files]
+            ends = [self._line_end(each.input) for each in files]
             texts = []
             for end in dict.fromkeys(ends or [None]):
                 reader = self._options(spark, end).schema(all_text(schema)).option("mode", "FAILFAST")
@@ -152,7 +152,9 @@ class CsvFormat(TextFormat):
         row = f"struct({', '.join(map(quoted, schema.fieldNames()))})"
         return Texts(fields, row, broken, schema, self.forms, has_quoted_empty=True)
 
-    def bad_row_in(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
+    def bad_row_in(
+        self, spark: SparkSession, path: InputFile, columns: Columns, schema: StructType
+    ) -> DataError | None:
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
         from pyspark.sql import functions as F
@@ -207,7 +209,7 @@ class CsvFormat(TextFormat):
                 return f"column {name} is {str(field)[:200]!r}, which is no {kind}{self.forms.of(name).of(kind)}"
         return None
 
-    def _line_of(self, path: Path, text: str) -> int | str:
+    def _line_of(self, path: InputFile, text: str) -> int | str:
         """Return the number of the line at which a row of this text begins; the first line is 1."""
         wanted = text.rstrip("\r\n")
         with opened(path) as file:
@@ -218,7 +220,7 @@ class CsvFormat(TextFormat):
             before, found, _ = lines.read().partition(wanted)
             return before.count("\n") + 1 if found else "unknown"
 
-    def _line_of_row(self, path: Path, texts: Sequence[str | None]) -> int | str:
+    def _line_of_row(self, path: InputFile, texts: Sequence[str | None]) -> int | str:
         """Return the number of the line at which a row of these texts begins; the first line is 1."""
         wanted, begin = self._comparable(texts), 1
         with opened(path) as file, suppress(csv.Error):
@@ -233,7 +235,7 @@ class CsvFormat(TextFormat):
         """Return texts in a form that is the same for Spark and Python: Spark makes all line ends LF."""
         return ["" if each in {None, self.null_value} else "\n".join(str(each).splitlines()) for each in texts]
 
-    def _line_end(self, path: Path) -> str | None:
+    def _line_end(self, path: InputFile) -> str | None:
         r"""Return the line end of a file's rows, if rows may have several lines; None: Spark detects it.
 
         By default Spark takes the first line end of a file for the end of all rows, and makes LF of it in quoted fields

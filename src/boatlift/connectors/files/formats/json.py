@@ -11,9 +11,9 @@ import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from boatlift.connectors.files.bucket.place import InputFile
 from boatlift.connectors.files.compression import damage_of, exceeds, opened, refuse_unreadable
 from boatlift.connectors.files.formats.base import CORRECTED, TEXT_TYPES, ReadFiles, TextFormat, loaded, with_ordinals
 from boatlift.connectors.files.lines import LONGEST, Span, cut, lines_in
@@ -50,26 +50,26 @@ class JsonFileFormat(TextFormat):
     multi_line: bool
     forms: TextForms
     max_line_bytes: int = LONGEST
-    sorts_in: Path | None = None
+    sorts_in: InputFile | None = None
     header = False
     encoding = "utf-8"
     types = (*TEXT_TYPES, "binary", "array", "map", "struct")
     title = "JSON"
 
-    def sorting_in(self, base: Path) -> TextFormat:
+    def sorting_in(self, base: InputFile) -> TextFormat:
         return replace(self, sorts_in=base)
 
     def describe(self) -> Json:
         return {"multi_line": self.multi_line, **NO_FORMATS, **self.forms.describe()}
 
-    def check_file(self, path: Path, columns: Columns) -> None:  # noqa: ARG002
+    def check_file(self, path: InputFile, columns: Columns) -> None:  # noqa: ARG002
         refuse_unreadable(path)
         if self.multi_line and exceeds(path, self.max_line_bytes):
             message = f"{path} has more than max_line_bytes={self.max_line_bytes} bytes in one value"
             raise DataError("BAD_ROW", f"{message}: write an object a line, or give a larger max_line_bytes")
 
     def texts_in(
-        self, path: Path, begin: int = 0, end: int | None = None, most: int = LONGEST, *, at_line: bool = False
+        self, path: InputFile, begin: int = 0, end: int | None = None, most: int = LONGEST, *, at_line: bool = False
     ) -> Iterator[tuple[list[int], list[bytes]]]:
         if not self.multi_line:
             yield from lines_in(path, begin, end, most, at_line=at_line)
@@ -109,7 +109,9 @@ class JsonFileFormat(TextFormat):
 
         return read
 
-    def bad_row_in(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
+    def bad_row_in(
+        self, spark: SparkSession, path: InputFile, columns: Columns, schema: StructType
+    ) -> DataError | None:
         if (damage := damage_of(path)) is not None:
             return DataError("BAD_ROW", damage)
         not_text = _not_text(path)
@@ -117,7 +119,9 @@ class JsonFileFormat(TextFormat):
             return not_text
         return (self._explain_file if self.multi_line else self._explain_line)(spark, path, columns, schema)
 
-    def _explain_line(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
+    def _explain_line(
+        self, spark: SparkSession, path: InputFile, columns: Columns, schema: StructType
+    ) -> DataError | None:
         found = self._first_bad(loaded(spark.read.format("text"), [str(path)]), schema)
         if found is None:
             return None
@@ -128,7 +132,9 @@ class JsonFileFormat(TextFormat):
             line = next((number for number, line in numbered if line.rstrip(b"\r\n") in wanted), "unknown")
         return DataError("BAD_ROW", f"{path} line {line}: {self._fault(found, columns, schema)}; {CORRECTED}")
 
-    def _explain_file(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
+    def _explain_file(
+        self, spark: SparkSession, path: InputFile, columns: Columns, schema: StructType
+    ) -> DataError | None:
         with opened(path) as file:
             text = file.read().decode()
         try:
@@ -159,7 +165,7 @@ class JsonFileFormat(TextFormat):
         )
 
 
-def _not_text(path: Path) -> DataError | None:
+def _not_text(path: InputFile) -> DataError | None:
     """Return the error for the first line that is not UTF-8; None if all are."""
     with opened(path) as file:
         for number, line in enumerate(file, start=1):
@@ -170,7 +176,7 @@ def _not_text(path: Path) -> DataError | None:
     return None
 
 
-def objects_in(path: Path) -> Iterator[tuple[int, bytes]]:
+def objects_in(path: InputFile) -> Iterator[tuple[int, bytes]]:
     """Yield the offsets and the texts of the elements of a file's array; of another file, all of its text.
 
     Law: if the file is an array, the texts are its elements. Otherwise at least one text is no JSON value: a `,`

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from boatlift.connectors.files.bucket.place import InputFile, arrow_source
 from boatlift.connectors.files.formats.base import (
     FileFormat,
     ReadFiles,
@@ -31,6 +32,7 @@ from boatlift.connectors.files.formats.parquet_rows import (
     begins_of,
     columns_in,
     footer_in,
+    metadata_of,
     not_plain,
     refuse_fractions,
     unread_by_spark,
@@ -41,7 +43,7 @@ from boatlift.connectors.files.ranges import digest_between, footer_of
 from boatlift.connectors.kit import Columns, nullable, struct_of
 from boatlift.dataflow.columns import ORDINAL, POSITION, quoted
 from boatlift.dataflow.contracts import FrameOfTask, Json
-from boatlift.errors import DataError
+from boatlift.errors import DataError, InvalidError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,7 +60,7 @@ class ParquetFormat(FileFormat):
     def describe(self) -> Json:
         return {}
 
-    def check_file(self, path: Path, columns: Columns) -> None:
+    def check_file(self, path: InputFile, columns: Columns) -> None:
         found = dict(columns_of_footer(path))
         declared = dict(columns)
         try:
@@ -76,7 +78,7 @@ class ParquetFormat(FileFormat):
             "BAD_HEADER", f"{path}: column {name} is {found[name]}, not {declared[name]}; correct file or schema"
         )
 
-    def whole_because(self, path: Path) -> str | None:
+    def whole_because(self, path: InputFile) -> str | None:
         footer = footer_in(path)
         # Only PyArrow reads ranges, so times of unknown writers count as they are.
         if (reason := not_plain(footer, as_written=lambda: True)) is not None:
@@ -87,22 +89,30 @@ class ParquetFormat(FileFormat):
             return "it has one row group"
         return None if begins == sorted(set(begins)) else "its row groups are in no order"
 
-    def rows_begin(self, path: Path) -> int:
-        return begins_of(pq.read_metadata(path))[0]
+    def rows_begin(self, path: InputFile) -> int:
+        return begins_of(metadata_of(path))[0]
 
     def next_range(self, path: Path, begin: int, most: int) -> dict[str, Any] | None:
         before = path.stat()
-        size = before.st_size
-        ends = [*begins_of(pq.read_metadata(path))[1:], size]  # bytes between row groups belong to the first
-        at = max(bisect_right(ends, begin + most) - 1, bisect_right(ends, begin))
-        end = ends[min(at, len(ends) - 1)]
-        found = {"begin": begin, "end": end, "of": size, "digest": digest_between(path, begin, end)}
+        end = self.range_end(path, begin, most)
+        found = {"begin": begin, "end": end, "of": before.st_size, "digest": digest_between(path, begin, end)}
         found["footer"] = footer_of(path)
         after = path.stat()
         same = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
         return found if same else None
 
-    def needs_tasks(self, path: Path) -> bool:
+    def range_end(self, path: InputFile, begin: int, most: int) -> int:
+        begins = begins_of(metadata_of(path))
+        ends = [*begins[1:], path.stat().st_size]  # bytes between row groups belong to the first
+        at = max(bisect_right(ends, begin + most) - 1, bisect_right(ends, begin))
+        return ends[min(at, len(ends) - 1)]
+
+    def refuse_unread_by_tasks(self, path: InputFile) -> None:
+        if (reason := not_plain(metadata_of(path), as_written=lambda: True, nested=True)) is not None:
+            message = f"{path}: {reason}, and tasks cannot read such a file from a bucket: write it as another type"
+            raise InvalidError("TYPE_REFUSED", message)
+
+    def needs_tasks(self, path: InputFile) -> bool:
         footer = footer_in(path)
         return footer is not None and unread_by_spark(footer) is not None
 
@@ -151,10 +161,10 @@ class ParquetFormat(FileFormat):
 
         return read
 
-    def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
+    def explain(self, spark: SparkSession, path: InputFile, columns: Columns, schema: StructType) -> DataError | None:
         del spark, columns, schema
         try:
-            for _ in pq.ParquetFile(path).iter_batches():
+            for _ in pq.ParquetFile(arrow_source(path)).iter_batches():
                 pass
         except (pa.ArrowException, OSError) as error:
             return unreadable(path, error)
@@ -165,7 +175,7 @@ def _divided(ranges: Sequence[Span], tasks: int) -> tuple[tuple[Span, ...], ...]
     """Divide row groups among tasks, in order, by their bytes."""
     parts: list[tuple[Span, int]] = []
     for each in ranges:
-        metadata = pq.read_metadata(each.path)
+        metadata = metadata_of(each.input)
         begins = begins_of(metadata)
         sizes = [metadata.row_group(number).total_byte_size for number in range(len(begins))]
         if begins != sorted(set(begins)):  # such a file is taken whole
@@ -177,13 +187,13 @@ def _divided(ranges: Sequence[Span], tasks: int) -> tuple[tuple[Span, ...], ...]
     return shared_out(parts, tasks)
 
 
-def schema_of_file(spark: SparkSession, path: Path) -> StructType:
+def schema_of_file(spark: SparkSession, path: InputFile) -> StructType:
     """Return the schema of a Parquet file, as Spark infers it."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     columns = columns_of_footer(path)
-    if ParquetFormat(positioned=False).needs_tasks(path):
+    if not isinstance(path, Path) or ParquetFormat(positioned=False).needs_tasks(path):
         return struct_of(", ".join(f"{quoted(name)} {kind}" for name, kind in columns))
     try:
         return spark.read.parquet(spark_path(str(path))).schema
@@ -192,10 +202,10 @@ def schema_of_file(spark: SparkSession, path: Path) -> StructType:
         raise DataError("BAD_HEADER", f"Spark cannot read {path} ({reason}); correct the file") from error
 
 
-def columns_of_footer(path: Path) -> Columns:
+def columns_of_footer(path: InputFile) -> Columns:
     """Return the columns of a Parquet file, as Spark would read them."""
     try:
-        footer = pq.read_metadata(path)
+        footer = metadata_of(path)
     except (pa.ArrowException, OSError) as error:
         raise DataError("BAD_HEADER", f"{path} is not a whole Parquet file ({error}); correct the file") from error
     try:

@@ -14,7 +14,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as types
 
+from boatlift.connectors.files.bucket.place import InputFile, arrow_source
 from boatlift.connectors.files.lines import Span, rows_of_spans
 from boatlift.connectors.kit import Columns
 from boatlift.dataflow.columns import ORDINAL, POSITION
@@ -80,7 +80,7 @@ def are_small_and_plain(spans: Sequence[Span], as_written: Callable[[], bool]) -
     """Return whether one task can read files and ranges of row groups quickly, by PyArrow."""
     rows = size = 0
     for span in spans:
-        footer = footer_in(Path(span.path))
+        footer = footer_in(span.input)
         if footer is None or (span.end is None and not_plain(footer, as_written) is not None):
             return False
         groups = [footer.row_group(number) for number in _groups_of(footer, span)[0]]
@@ -89,18 +89,24 @@ def are_small_and_plain(spans: Sequence[Span], as_written: Callable[[], bool]) -
     return rows <= _MOST_ROWS and size <= _MOST_BYTES
 
 
-def footer_in(path: Path) -> pq.FileMetaData | None:
+def metadata_of(path: InputFile) -> pq.FileMetaData:
+    """Return the footer of a file or an object."""
+    return pq.read_metadata(arrow_source(path))
+
+
+def footer_in(path: InputFile) -> pq.FileMetaData | None:
     """Return the footer of a file; None if the file is no whole Parquet file, or cannot be read."""
     try:
-        return pq.read_metadata(path)
+        return metadata_of(path)
     except (pa.ArrowException, OSError):
         return None
 
 
-def not_plain(footer: pq.FileMetaData | None, as_written: Callable[[], bool]) -> str | None:
+def not_plain(footer: pq.FileMetaData | None, as_written: Callable[[], bool], *, nested: bool = False) -> str | None:
     """Return the reason why PyArrow may read other rows of a file than Spark does; None if it reads the same.
 
     Args:
+        nested: Whether columns may be lists of the form with three levels, maps and structs.
         as_written: Returns whether the session reads dates and times unchanged, also from files of unknown writers.
             Called only if the file has such columns.
     """
@@ -108,10 +114,12 @@ def not_plain(footer: pq.FileMetaData | None, as_written: Callable[[], bool]) ->
         return "it is not a whole Parquet file"
     of_calendar = of_96_bits = False
     for field, leaves in fields_of(footer):
-        if not _is_read_alike(field.type, leaves[0]):
+        kinds = _leaf_kinds(field.type)
+        alike = all(_is_read_alike(kind, leaf) for kind, leaf in zip(kinds, leaves, strict=True))
+        if not alike or (types.is_nested(field.type) and not (nested and _are_nested_alike(field.type, leaves))):
             return f"column {field.name} has the type {field.type}"
-        of_calendar |= types.is_timestamp(field.type) or types.is_date(field.type)
-        of_96_bits |= leaves[0].physical_type == "INT96"
+        of_calendar |= any(types.is_timestamp(kind) or types.is_date(kind) for kind in kinds)
+        of_96_bits |= any(leaf.physical_type == "INT96" for leaf in leaves)
     about = footer.metadata or {}
     version = about.get(_WRITTEN_BY)
     # Spark 3.0 wrote times of 96 bits by the old calendar, without saying so.
@@ -120,6 +128,30 @@ def not_plain(footer: pq.FileMetaData | None, as_written: Callable[[], bool]) ->
     if of_calendar and (is_old or not as_written()):
         return "its dates and times may be of an old calendar"
     return None
+
+
+def _leaf_kinds(kind: pa.DataType) -> list[pa.DataType]:
+    return [leaf for inner in _inner(kind) for leaf in _leaf_kinds(inner.type)] if types.is_nested(kind) else [kind]
+
+
+def _are_nested_alike(kind: pa.DataType, leaves: Sequence[Any]) -> bool:
+    """Return whether Spark and Arrow read the same lists, maps and structs, if they read the same leaves.
+
+    Older writers have lists of two levels, whose parts both guess by names. Times of 96 bits are corrected in plain
+    columns alone.
+    """
+    if any(leaf.physical_type == "INT96" for leaf in leaves):
+        return False
+    lists = _lists(kind)
+    return all(leaf.path.count(".list.element") == count for leaf, count in zip(leaves, lists, strict=True))
+
+
+def _lists(kind: pa.DataType, above: int = 0) -> list[int]:
+    """Return, for each leaf, the number of lists around it."""
+    if not types.is_nested(kind):
+        return [above]
+    own = types.is_list(kind) or types.is_large_list(kind)
+    return [count for inner in _inner(kind) for count in _lists(inner.type, above + own)]
 
 
 def _is_read_alike(kind: pa.DataType, leaf: Any) -> bool:
@@ -177,14 +209,14 @@ class ReadParquet:
 
     def read(self, span: Span) -> Iterator[pa.RecordBatch]:
         try:
-            with pq.ParquetFile(span.path, coerce_int96_timestamp_unit="us") as file:
+            with pq.ParquetFile(arrow_source(span.input), coerce_int96_timestamp_unit="us") as file:
                 groups, index = _groups_of(file.metadata, span)
                 names = self.columns.names
                 if missing := sorted(set(names) - set(file.schema_arrow.names)):
                     message = f"{span.path} lacks {missing}, which it had when it was taken: put the original back"
                     raise DataError("INPUT_CHANGED", message)
                 wide = [leaf.path for leaf in leaves_of(file.metadata) if leaf.physical_type == "INT96"]
-                of_96_bits = Times96(span.path, groups, wide, _ROWS_AT_ONCE)
+                of_96_bits = Times96(span.input, groups, wide, _ROWS_AT_ONCE)
                 every = file.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=names, use_threads=False)
                 for number, rows in enumerate(every):
                     whole = of_96_bits.as_spark_has_them(number, rows) if wide else rows
@@ -195,7 +227,7 @@ class ReadParquet:
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:  # the file itself cannot be read
                 raise
-            raise unreadable(Path(span.path), error) from error
+            raise unreadable(span.input, error) from error
 
     def _made(self, rows: pa.RecordBatch, span: Span, begin: int) -> pa.RecordBatch:
         columns = []
@@ -224,7 +256,7 @@ def _groups_of(metadata: pq.FileMetaData, span: Span) -> tuple[list[int], int]:
     return groups, sum(metadata.row_group(number).num_rows for number in every if begins[number] < span.begin)
 
 
-def unreadable(path: Path, error: Exception) -> DataError:
+def unreadable(path: InputFile, error: Exception) -> DataError:
     """Return the error of a file that is damaged inside."""
     reason = str(error).splitlines()[0]
     return DataError("BAD_ROW", f"{path} cannot be read as Parquet ({reason}); put a whole file in its place")
@@ -295,17 +327,17 @@ def _named(leaf: Any) -> str | None:
             return _PLAIN.get((leaf.physical_type, name))
 
 
-def refuse_fractions(path: Path) -> None:
+def refuse_fractions(path: InputFile) -> None:
     """Raise if a file has times of 96 bits with a fraction below a microsecond, which Spark would cut.
 
     Spark itself writes none. The two numbers that are compared may have overflowed by the same amount, so their
     difference is right.
     """
-    footer = pq.read_metadata(path)
+    footer = metadata_of(path)
     paths = [leaf.path for leaf in leaves_of(footer) if leaf.physical_type == "INT96"]
     if not paths or _WRITTEN_BY in (footer.metadata or {}):
         return
-    files = [pq.ParquetFile(path, coerce_int96_timestamp_unit=unit) for unit in ("us", "ns")]
+    files = [pq.ParquetFile(arrow_source(path), coerce_int96_timestamp_unit=unit) for unit in ("us", "ns")]
     row = 0
     for micros, nanos in zip(*(file.iter_batches(_ROWS_AT_ONCE, columns=paths) for file in files), strict=True):
         for name in micros.schema.names:
@@ -340,7 +372,7 @@ def first_fraction(times: pa.Array) -> int | None:
     return int((fractions != 0).argmax()) if fractions.any() else None
 
 
-def too_fine(path: str | Path, row: int | None, name: str) -> DataError:
+def too_fine(path: str | InputFile, row: int | None, name: str) -> DataError:
     """Return the error of a time with a fraction below a microsecond, with its row if it is known."""
     place = "" if row is None else f"row {row + 1}: "
     what = f"column {name} has a time with a fraction below a microsecond, which no TIMESTAMP holds"
@@ -353,12 +385,12 @@ class Times96:
     Arrow ignores both signs. Spark writes negative days for years before -4712.
     """
 
-    def __init__(self, path: str, groups: list[int], names: list[str], rows: int) -> None:
+    def __init__(self, path: InputFile, groups: list[int], names: list[str], rows: int) -> None:
         self._path, self._groups, self._names, self._rows = path, groups, names, rows
         self._millis = self._read("ms") if names else iter(())
 
     def _read(self, unit: str) -> Iterator[pa.RecordBatch]:
-        with pq.ParquetFile(self._path, coerce_int96_timestamp_unit=unit) as file:
+        with pq.ParquetFile(arrow_source(self._path), coerce_int96_timestamp_unit=unit) as file:
             options = {"row_groups": self._groups, "columns": self._names, "use_threads": False}
             yield from file.iter_batches(self._rows, **options)
 
