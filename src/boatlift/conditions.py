@@ -334,6 +334,11 @@ CONDITIONS: dict[str, Condition] = {
         "run with the store that wrote them, or give it a place of its own",
     ),
     "SINK_GAP": Condition("DataError", "a sink lacks a step before the one to commit", "restore the sink"),
+    "SINK_UNSUITABLE": Condition(
+        "InvalidError",
+        "a server or database cannot take the rows of a sink: it is missing, too old or read-only",
+        "give another one, or make it",
+    ),
     "SINK_LOCKED": Condition(
         "UnavailableError", "another process has the sink's lock", "end that process, then run again", retry=Retry.STOP
     ),
@@ -364,6 +369,9 @@ CONDITIONS: dict[str, Condition] = {
         "DataError", "a message is larger than the cluster accepts", "raise message.max.bytes, or make rows smaller"
     ),
     "NAN_REFUSED": Condition("DataError", "a NaN would become NULL in this sink", "choose nan='text' or filter it"),
+    "VALUE_REFUSED": Condition(
+        "DataError", "the place of a sink cannot hold a value", "change or filter the value before the sink"
+    ),
     "TYPE_REFUSED": Condition("InvalidError", "a column has an unsupported type", "cast it in a transform"),
     # running
     "DIVERGED": Condition(
