@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from boatlift.connectors.postgres.address import Address
 from boatlift.connectors.postgres.refusals import error_of, is_passing
-from boatlift.errors import UnavailableError
+from boatlift.errors import BoatliftError, UnavailableError
 
 if TYPE_CHECKING:
     import psycopg
@@ -52,7 +52,7 @@ class Database:
         name: The name of transactions in `pg_stat_activity`.
         place: What is written, as messages name it.
         lock_timeout: Seconds for which a statement waits for a lock.
-        statement_timeout: Seconds for which a statement may run.
+        statement_timeout: Seconds for which a statement may run, without its waits for locks.
     """
 
     def __init__(self, address: Address, place: str, lock_timeout: float, statement_timeout: float) -> None:
@@ -71,9 +71,18 @@ class Database:
         return Database(self._address, self.place, self.lock_timeout, self._statement_timeout)
 
     def outside(self, act: Callable[[psycopg.Connection[Any]], _T]) -> _T:
-        """Run statements of which each is a transaction, once, on a connection of their own."""
-        with self._connect() as connection:
-            return act(connection)
+        """Run statements of which each is a transaction, once, on a connection of their own.
+
+        Raises:
+            BoatliftError: As `transaction`.
+        """
+        import psycopg
+
+        try:
+            with self._connect() as connection:
+                return act(connection)
+        except psycopg.Error as error:
+            raise self._raised(error) from error
 
     def transaction(
         self,
@@ -100,12 +109,8 @@ class Database:
             try:
                 return self._once(act, name, writes, lock_timeout or self.lock_timeout)
             except psycopg.Error as error:
-                if not is_passing(error):
-                    raise error_of(error, self.place, self._address) from error
-                if last:
-                    raise UnavailableError(
-                        "SINK_FAILED", f"{self.place}: {_words(error)}; run again once the server answers"
-                    ) from error
+                if last or not is_passing(error):
+                    raise self._raised(error) from error
         raise AssertionError
 
     def _once(self, act: Callable[[psycopg.Connection[Any]], _T], name: str, writes: bool, lock_timeout: float) -> _T:
@@ -125,6 +130,12 @@ class Database:
             raise
         return result
 
+    def _raised(self, error: psycopg.Error) -> BoatliftError:
+        if not is_passing(error):
+            return error_of(error, self.place, self._address)
+        words = " ".join(str(error).split())[:300] or type(error).__name__
+        return UnavailableError("SINK_FAILED", f"{self.place}: {words}; run again once the server answers")
+
     def _roll_back(self, connection: psycopg.Connection[Any] | None, *, keep: bool) -> None:
         import psycopg
 
@@ -139,14 +150,15 @@ class Database:
             self.close()
 
     def _settings(self, name: str, lock_timeout: float) -> list[str]:
-        waits, runs = (f"{max(1, round(seconds * 1000))}ms" for seconds in (lock_timeout, self._statement_timeout))
+        allowed = (lock_timeout, self._statement_timeout + lock_timeout)
+        waits, runs = (f"{max(1, round(seconds * 1000))}ms" for seconds in allowed)
         return [name, waits, runs, f"{IDLE_TIMEOUT}s"]
 
     def _connect(self) -> psycopg.Connection[Any]:
         import psycopg
         from psycopg.conninfo import conninfo_to_dict
 
-        limit = self._statement_timeout + _GRACE
+        limit = self._statement_timeout + self.lock_timeout + _GRACE
 
         class Connection(psycopg.Connection[Any]):
             """Does not wait for ever for a server that does not answer."""
@@ -169,7 +181,3 @@ class Database:
                 logger.warning("%s has no clear answer yet: trying for %.0f s", self.place, RETRY_FOR)
             rest = min(2 * rest, _LONGEST_REST)
         yield True
-
-
-def _words(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__

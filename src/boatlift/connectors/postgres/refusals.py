@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 _PASSING_CLASSES = ("08", "40", "53", "57P", "58", "XX")
 """Connections, serialization and deadlocks, resources, shutdowns, the system, faults of the server."""
 
-READ_ONLY = "25006"
+_READ_ONLY = ("25006", "0A000")
+"""A replica refuses `BEGIN READ WRITE` by the second one."""
+
 LOCKED = "55P03"
 _ENDED = ("25P03", "25P02", "25P01")
 """The server has ended a transaction whose client did nothing."""
@@ -55,7 +57,7 @@ def error_of(error: psycopg.Error, place: str, address: Address) -> BoatliftErro
                 "PGPASSWORD, a password file or conninfo",
             )
         return InvalidError("BAD_OPTION", f"conninfo cannot be used for {address}: {text}")
-    if state == READ_ONLY:
+    if state in _READ_ONLY:
         return InvalidError(
             "SINK_UNSUITABLE",
             f"{address} takes no writes ({text}): give the primary's address, or all addresses and "

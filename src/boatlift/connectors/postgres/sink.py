@@ -34,10 +34,10 @@ _LONGEST = 2_000_000
 """Seconds: the server's milliseconds have 32 bits."""
 
 _COURTESY = 1.0
-"""Seconds for which a new owner waits for an older one's transaction, before it ends it."""
+"""Seconds for which an owner waits for an older one's transaction, before it ends it."""
 
 _BLOCKED = 3
-"""How often a new owner ends transactions of older ones: a live one may try again until it reads the new token."""
+"""How often an owner ends transactions of older ones: a live one may try again until it reads the new token."""
 
 
 @checked_options("bl.postgres")
@@ -169,7 +169,7 @@ class PostgresSink(SinkBase):
             return Outcome.APPENDED
 
         try:
-            outcome = self._unless_locked(written, context, self._database.lock_timeout)
+            outcome = self._behind_older_owners(written, context)
         except UnavailableError:
             self._failed = True
             raise
@@ -319,9 +319,7 @@ class PostgresSink(SinkBase):
         return ledger.compare(now, found.committed, difference)
 
     def _behind_older_owners(self, act: Callable[[psycopg.Connection[Any]], _T], context: SinkContext) -> _T:
-        """Run the transaction of `open`; transactions of older owners that stand in its way are ended."""
-        import psycopg
-
+        """Run a transaction; those of older owners in its way are ended, and so are lost ones of this owner."""
         label = locks.label_of(context.dataflow, context.sink)
         patience = self._database.lock_timeout
         for _ in range(_BLOCKED):
@@ -330,15 +328,8 @@ class PostgresSink(SinkBase):
             except UnavailableError as error:
                 if error.condition != "SINK_LOCKED":
                     raise
-            try:
-                ended = self._database.outside(lambda there: locks.end_older_owners(there, label, context.token))
-            except psycopg.errors.InsufficientPrivilege:
-                break  # another role's: the error says what that role can do
-            if not ended:
+            if not self._database.outside(lambda there: locks.end_older_owners(there, label, context.token)):
                 break
-        return self._unless_locked(act, context, patience)
-
-    def _unless_locked(self, act: Callable[[psycopg.Connection[Any]], _T], context: SinkContext, patience: float) -> _T:
         try:
             return self._database.transaction(act, self._name(context), lock_timeout=patience)
         except UnavailableError as error:
