@@ -1,4 +1,4 @@
-"""A proxy on loopback that delays, loses and tears statements of PostgreSQL clients, before the server acts or after."""
+"""A proxy on loopback that delays, loses and tears the statements of PostgreSQL clients."""
 
 from __future__ import annotations
 
