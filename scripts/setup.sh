@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes everything that Boatlift's targets need (`make setup`): a virtual environment in .venv from nothing but
-# python3 >= 3.11, with exactly the packages of requirements/*.txt, and a Java >= 17. Quick when nothing has changed.
+# python3 >= 3.11, with exactly the packages of requirements/*.txt, a Java >= 17, and the PostgreSQL server that tests
+# start. Quick when nothing has changed.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -120,7 +121,23 @@ provide_java() {
     stop "Spark needs Java $oldest_java or newer and there is none. Type: $line"
 }
 
+# --- PostgreSQL, the server that tests start -----------------------------------------------------------------------
+
+provide_postgres() {
+    for program in /usr/lib/postgresql/*/bin/initdb "$(pg_config --bindir 2>/dev/null || true)/initdb"; do
+        [ -x "$program" ] && return
+    done
+    if command -v apt-get >/dev/null && can_be_root; then
+        say "no PostgreSQL server was found: installing the system's package with apt-get"
+        as_root apt-get update -qq
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql
+        return
+    fi
+    say "no PostgreSQL server was found, which the tests marked postgres need. Type: sudo apt-get install -y postgresql"
+}
+
 if [ "$(wanted)" != "$(cat "$stamp" 2>/dev/null || true)" ]; then
     make_environment
 fi
 provide_java
+provide_postgres
