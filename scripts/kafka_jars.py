@@ -1,8 +1,8 @@
 """Fetches the jars of a Kafka broker into .kafka/libs by Maven (`make kafka-jars`); quick when they are there.
 
 The argument `spark` fetches the jars of Spark's own connector into .kafka/spark/libs, `flink` those of Flink into
-.kafka/flink/libs, and `postgres` the driver of Spark's JDBC writer into .kafka/postgres/libs: peers in benchmarks. Any number of these programs may run at once, and any of
-them be killed: a folder named `libs` is always whole.
+.kafka/flink/libs, and `postgres` the driver of Spark's JDBC writer into .kafka/postgres/libs: peers in benchmarks. Any
+number of these programs may run at once, and any of them be killed: a folder named `libs` is always whole.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rows a second of upserts into PostgreSQL, exactly once, the whole dataflow with it.
 
-Beside it Spark's JDBC writer in `foreachBatch`, at least once: the writer can only insert, so that it fills a table from
+Beside it Spark's JDBC writer in `foreachBatch`, at least once: the writer can only insert, so it fills a table from
 which a statement upserts. Reported too: its inserts alone with the driver's fastest options. And psycopg's COPY of rows
 that are in memory. All write new keys into a table with a unique index of the key.
 """

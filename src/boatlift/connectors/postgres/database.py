@@ -45,7 +45,7 @@ _SETTINGS = """SELECT set_config('application_name', %s, true), set_config('lock
 """The settings of a transaction. A stronger `synchronous_commit` stays."""
 
 
-class Database:
+class PostgresDatabase:
     """One connection to a database, made anew after a failure.
 
     Args:
@@ -66,9 +66,9 @@ class Database:
         if connection is not None:
             connection.close()
 
-    def another(self) -> Database:
+    def another(self) -> PostgresDatabase:
         """Return another connection to the same database, which is not made yet."""
-        return Database(self._address, self.place, self.lock_timeout, self._statement_timeout)
+        return PostgresDatabase(self._address, self.place, self.lock_timeout, self._statement_timeout)
 
     def outside(self, act: Callable[[psycopg.Connection[Any]], _T]) -> _T:
         """Run statements of which each is a transaction, once, on a connection of their own.
@@ -160,7 +160,7 @@ class Database:
 
         limit = self._statement_timeout + self.lock_timeout + _GRACE
 
-        class Connection(psycopg.Connection[Any]):
+        class ImpatientConnection(psycopg.Connection[Any]):
             """Does not wait for ever for a server that does not answer."""
 
             def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
@@ -169,7 +169,7 @@ class Database:
         given = conninfo_to_dict(self._address.conninfo)
         usual = {"connect_timeout": _CONNECT_TIMEOUT, **_NO_DELAY, "client_encoding": "UTF8"}
         parameters: dict[str, Any] = {**usual, **given, "client_encoding": "UTF8"}
-        return Connection.connect(autocommit=True, prepare_threshold=None, **parameters)
+        return ImpatientConnection.connect(autocommit=True, prepare_threshold=None, **parameters)
 
     def _tries(self) -> Iterator[bool]:
         """Yield until time is up, with growing rests; True for the last time."""

@@ -31,7 +31,7 @@ _TABLES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SinkEntry:
     """The row of a sink."""
 
     dataflow: str
@@ -69,18 +69,18 @@ def make(connection: psycopg.Connection[Any]) -> None:
         connection.execute(statement)
 
 
-def entry_of_place(connection: psycopg.Connection[Any], place: str) -> Entry | None:
+def entry_of_place(connection: psycopg.Connection[Any], place: str) -> SinkEntry | None:
     """Return the row of the sink that has a table."""
     row = connection.execute(f"{_ENTRY} WHERE place = %s", (place,)).fetchone()
-    return None if row is None else Entry(*row)
+    return None if row is None else SinkEntry(*row)
 
 
-def entry_of_sink(connection: psycopg.Connection[Any], context: SinkContext, *, lock: bool) -> Entry | None:
+def entry_of_sink(connection: psycopg.Connection[Any], context: SinkContext, *, lock: bool) -> SinkEntry | None:
     """Return a sink's own row, as its newest owner has committed it if it is locked."""
     row = connection.execute(
         f"{_ENTRY} WHERE dataflow = %s AND sink = %s{' FOR UPDATE' if lock else ''}", (context.dataflow, context.sink)
     ).fetchone()
-    return None if row is None else Entry(*row)
+    return None if row is None else SinkEntry(*row)
 
 
 def add(connection: psycopg.Connection[Any], context: SinkContext, place: str, key: list[str] | None) -> None:
@@ -127,7 +127,7 @@ def record(connection: psycopg.Connection[Any], context: SinkContext, step: Comm
         )
 
 
-def kept_steps(connection: psycopg.Connection[Any], entry: Entry) -> tuple[int, int, int]:
+def kept_steps(connection: psycopg.Connection[Any], entry: SinkEntry) -> tuple[int, int, int]:
     """Return the number of rows of steps, and the first and the last step; −1 for none."""
     row = connection.execute(
         "SELECT count(*), coalesce(min(step), -1), coalesce(max(step), -1) FROM _boatlift.steps "

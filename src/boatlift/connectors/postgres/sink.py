@@ -18,7 +18,7 @@ from boatlift.connectors.kit import Decision, SinkBase, StepLedger, checked_opti
 from boatlift.connectors.postgres import ledger as entries
 from boatlift.connectors.postgres import locks
 from boatlift.connectors.postgres.address import Address, address_of
-from boatlift.connectors.postgres.database import Database
+from boatlift.connectors.postgres.database import PostgresDatabase
 from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged
 from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
 
@@ -110,7 +110,7 @@ class PostgresSink(SinkBase):
         self._table_name = table
         self._unique = unique
         self._place = f"table {table} of {address}"
-        self._database = Database(address, self._place, lock_timeout, statement_timeout)
+        self._database = PostgresDatabase(address, self._place, lock_timeout, statement_timeout)
         self._table: SinkTable | None = None
         self._failed = False
 
@@ -288,7 +288,7 @@ class PostgresSink(SinkBase):
                 raise ledger.foreign(f"belongs to sink {entry.sink!r} of dataflow {entry.dataflow!r}")
             ledger.refuse_other_store(entry.store)
 
-    def _check_owner(self, ledger: StepLedger, entry: entries.Entry | None) -> None:
+    def _check_owner(self, ledger: StepLedger, entry: entries.SinkEntry | None) -> None:
         if entry is None:
             lost = f"{self._place} has lost its row in _boatlift.sinks: restore the database"
             raise DataError("SINK_DAMAGED", lost)
