@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -55,7 +55,12 @@ class There:
 def measure(effort: Effort) -> Result:
     """Write a million rows in four steps, in turns."""
     rows = effort.keys(1_000_000) // STEPS * STEPS
-    sides = {OURS: _ours, JDBC: _jdbc, INSERTS: partial(_jdbc, inserts_alone=True), COPY: _copy}
+    sides: dict[str, Callable[[There], float]] = {
+        OURS: _ours,
+        JDBC: _jdbc,
+        INSERTS: partial(_jdbc, inserts_alone=True),
+        COPY: _copy,
+    }
     with _there(rows) as there:
         turns = [{name: side(there) for name, side in sides.items()} for _ in range(WARM_UPS + effort.rounds)]
     rates = {name: [turn[name] for turn in turns[WARM_UPS:]] for name in sides}

@@ -439,3 +439,15 @@ def test_synchronous_commit_is_on_whatever_the_role_has_chosen(tmp_path: Path) -
         assert query("SELECT * FROM seen") == [("on",)]
     finally:
         query("ALTER ROLE boatlift RESET synchronous_commit")
+
+
+def test_nothing_outlives_a_transaction_as_poolers_ask(tmp_path: Path) -> None:
+    sink = opened(3, tmp_path / "x")
+    session = sink._database._connection
+    assert session is not None
+    asked = "SELECT (SELECT count(*) FROM pg_prepared_statements), to_regclass('pg_temp._boatlift_step'), "
+    settings = ", ".join(
+        f"current_setting('{each}')" for each in ("lock_timeout", "statement_timeout", "application_name")
+    )
+    assert session.execute(asked + settings).fetchone() == (0, None, "0", "0", "")
+    assert session.info.transaction_status.name == "IDLE"
