@@ -8,7 +8,7 @@ import threading
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -25,6 +25,9 @@ from connectors.conformance import commit_traced, context, put, visible
 from connectors.interrupted import Child
 from connectors.sink_cases import PostgresCase
 from support.postgres import CONNINFO, query, table_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SECRET = "geheim-4711"
 
@@ -64,14 +67,16 @@ def test_a_server_that_cannot_be_reached_so(conninfo: str, condition: str, told:
     assert re.search(told, refused(conninfo, condition))
 
 
-def test_a_url_with_a_password_is_in_no_plan_and_no_message(postgres_server: PostgresServer) -> None:
+def test_a_url_with_a_password_is_in_no_plan_and_no_message(
+    postgres_server: PostgresServer, spark: SparkSession
+) -> None:
     url = f"postgresql://boatlift:{SECRET}@127.0.0.1:{postgres_server.port}/postgres"
     refused(url, "NOT_ADMITTED")
     flow = bl.Dataflow("flow")
     flow.source("rows", bl.generator({"k": "id"}, rows_per_step=1, steps=1)).sink(
         "out", bl.postgres(url, table="t", key=["k"])
     )
-    assert SECRET not in str(bl.plan(flow))
+    assert SECRET not in str(bl.plan(flow, spark=spark))
     assert SECRET not in repr(flow)
 
 
