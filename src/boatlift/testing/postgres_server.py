@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresServer"]
 
+_INSTALLED = Path("/usr/lib/postgresql")
+"""Where Debian installs servers, a folder for each version."""
+
 
 class PostgresServer:
     """PostgreSQL as a process of its own, with one superuser `boatlift` (a context manager; Linux).
@@ -168,7 +171,7 @@ class PostgresServer:
 
 def _programs() -> Path:
     """Return the folder of the newest server programs that are installed."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda each: int(each.parts[-3]))
+    found = sorted(_INSTALLED.glob("*/bin/initdb"), key=lambda each: int(each.parts[-3]))
     if found:
         return found[-1].parent
     config = shutil.which("pg_config")

@@ -32,9 +32,6 @@ _GRACE = 5.0
 RETRY_FOR = 60.0
 """The seconds for which a transaction without a clear outcome is run again."""
 
-IDLE_TIMEOUT = 60
-"""The seconds after which the server ends a transaction whose client does nothing."""
-
 _NO_DELAY = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
 """A peer that is gone without a word is noticed after half a minute."""
 
@@ -52,7 +49,8 @@ class PostgresDatabase:
         name: The name of transactions in `pg_stat_activity`.
         place: What is written, as messages name it.
         lock_timeout: Seconds for which a statement waits for a lock.
-        statement_timeout: Seconds for which a statement may run, without its waits for locks.
+        statement_timeout: Seconds for which a statement may run, without its waits for locks, and for which the client
+            may do nothing in a transaction.
     """
 
     def __init__(self, address: Address, place: str, lock_timeout: float, statement_timeout: float) -> None:
@@ -150,9 +148,8 @@ class PostgresDatabase:
             self.close()
 
     def _settings(self, name: str, lock_timeout: float) -> list[str]:
-        allowed = (lock_timeout, self._statement_timeout + lock_timeout)
-        waits, runs = (f"{max(1, round(seconds * 1000))}ms" for seconds in allowed)
-        return [name, waits, runs, f"{IDLE_TIMEOUT}s"]
+        runs = self._statement_timeout + lock_timeout
+        return [name, *(f"{max(1, round(seconds * 1000))}ms" for seconds in (lock_timeout, runs, runs))]
 
     def _connect(self) -> psycopg.Connection[Any]:
         import psycopg

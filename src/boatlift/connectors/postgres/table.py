@@ -250,11 +250,14 @@ class SinkTable:
     def _same_key(self, one: str, other: str, nulls: frozenset[str]) -> str:
         """Return the condition that two rows have the same key, of which some columns are NULL: indexes serve it."""
         assert self.key is not None
-        here = "" if one == "t" else "cast"
+
+        def value(alias: str, name: str) -> str:
+            return f"t.{quoted(name)}" if alias == "t" else self._cast(name, f"{alias}.")
+
         return " AND ".join(
             f"{one}.{quoted(name)} IS NULL AND {other}.{quoted(name)} IS NULL"
             if name in nulls
-            else f"{self._cast(name, f'{one}.') if here else f'{one}.{quoted(name)}'} = {self._cast(name, f'{other}.')}"
+            else f"{value(one, name)} = {value(other, name)}"
             for name in self.key
         )
 
