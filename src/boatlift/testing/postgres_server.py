@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -54,6 +55,7 @@ class PostgresServer:
         self._port: ReservedPort | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._password = secrets.token_hex(16)
+        self._changing = threading.RLock()  # one thread may kill it while another starts it again
 
     @property
     def port(self) -> int:
@@ -120,33 +122,34 @@ class PostgresServer:
 
     def kill(self) -> None:
         """Kill the server and all its processes by SIGKILL; do nothing if it does not run."""
-        if self._process is None:
-            return
-        self._process.send_signal(signal.SIGSTOP)  # so that it starts no other process meanwhile
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        self._process.kill()
-        for child in map(int, children):
-            with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-        self._process.wait()
-        self._process = None
-
-        def all_gone() -> bool | None:
-            return all(map(_is_gone, map(int, children))) or None
-
-        # A process that is not gone yet has the shared memory, and the server would refuse to start.
-        wait_for(all_gone, "the end of the server's processes", of_broker=True)
+        with self._changing:
+            process, self._process = self._process, None
+            if process is None:
+                return
+            children: list[int] = []
+            if process.poll() is None:
+                process.send_signal(signal.SIGSTOP)  # so that it starts no other process meanwhile
+                children = [*map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())]
+            process.kill()
+            for child in children:
+                with suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+            process.wait()
+            # A process that is not gone yet has the shared memory, and the server would refuse to start.
+            wait_for(lambda: all(map(_is_gone, children)) or None, "the end of the server's processes", of_broker=True)
 
     def restart(self) -> None:
         """Start the server on the same port with the same data, after a kill if it runs; wait until it answers."""
-        self.kill()
-        (self._folder / "data" / "postmaster.pid").unlink(missing_ok=True)  # its number may be another process's now
-        with (self._folder / "server.log").open("ab") as log:
-            null, out = subprocess.DEVNULL, subprocess.STDOUT
-            self._process = subprocess.Popen(
-                self._command, cwd=self._folder, stdin=null, stdout=log, stderr=out, start_new_session=True
-            )
-        wait_for(self._answers, f"the PostgreSQL server on port {self.port}", of_broker=True)
+        with self._changing:
+            self.kill()
+            # The number in it may be another process's now.
+            (self._folder / "data" / "postmaster.pid").unlink(missing_ok=True)
+            with (self._folder / "server.log").open("ab") as log:
+                null, out = subprocess.DEVNULL, subprocess.STDOUT
+                self._process = subprocess.Popen(
+                    self._command, cwd=self._folder, stdin=null, stdout=log, stderr=out, start_new_session=True
+                )
+            wait_for(self._answers, f"the PostgreSQL server on port {self.port}", of_broker=True)
 
     def _answers(self) -> bool | None:
         import psycopg
