@@ -48,6 +48,7 @@ NAMES = (
     "kafka_read",
     "kafka_write",
     "kafka_latency",
+    "postgres_write",
     "catch_up",
     "push",
     "join",

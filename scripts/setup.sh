@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes everything that Boatlift's targets need (`make setup`): a virtual environment in .venv from nothing but
-# python3 >= 3.11, with exactly the packages of requirements/*.txt, and a Java >= 17. Quick when nothing has changed.
+# python3 >= 3.11, with exactly the packages of requirements/*.txt, a Java >= 17, and the PostgreSQL and PgBouncer that
+# tests start. Quick when nothing has changed.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -120,7 +121,25 @@ provide_java() {
     stop "Spark needs Java $oldest_java or newer and there is none. Type: $line"
 }
 
+# --- PostgreSQL, and a pooler before it: servers that tests start ------------------------------------------------------
+
+find_postgres() {
+    ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 && PATH="$PATH:/usr/sbin" command -v pgbouncer >/dev/null
+}
+
+provide_postgres() {
+    find_postgres && return
+    if command -v apt-get >/dev/null && can_be_root; then
+        say "PostgreSQL or PgBouncer was not found: installing the system's packages with apt-get"
+        as_root apt-get update -qq
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql pgbouncer
+        return
+    fi
+    say "tests marked postgres need PostgreSQL and PgBouncer. Type: sudo apt-get install -y postgresql pgbouncer"
+}
+
 if [ "$(wanted)" != "$(cat "$stamp" 2>/dev/null || true)" ]; then
     make_environment
 fi
 provide_java
+provide_postgres

@@ -1,5 +1,5 @@
-"""What all tests share: one Spark session, one warm JVM, one Kafka broker, one object store; tests that use them are
-marked `spark`, `kafka` or `objects`.
+"""What all tests share: one Spark session, one warm JVM, one Kafka broker, one object store, one PostgreSQL
+server; tests that use them are marked `spark`, `kafka`, `objects` or `postgres`.
 
 Tests start many JVMs that live for seconds: none of them, nor those of the processes they start, waits for the
 optimising compiler. No test fails for being slow: machines are.
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from boatlift.spark.session.warm_jvm import WarmJvm
     from boatlift.testing.kafka_broker import KafkaBroker
     from boatlift.testing.object_server import ObjectServer
+    from boatlift.testing.postgres_server import PostgresServer
 
 
 pytest_plugins = ["support.turns"]
@@ -41,6 +42,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.kafka)
         if "shared_objects" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.objects)
+        if "postgres_server" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.postgres)
 
 
 @pytest.fixture(autouse=True)
@@ -116,3 +119,28 @@ def objects_for_tasks(
     for name, value in object_server.environment.items():
         monkeypatch.setitem(spark.sparkContext.environment, name, value)
     return object_server
+
+
+@pytest.fixture(scope="session")
+def shared_postgres() -> Iterator[PostgresServer]:
+    """The one PostgreSQL server of a test run; tests ask for `postgres_server`."""
+    from boatlift.testing.postgres_server import PostgresServer
+
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_server(shared_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresServer]:
+    """The server, whatever became of it in the test before, with a database of the test's own in the environment."""
+    if not shared_postgres.running:
+        shared_postgres.restart()
+    name = f"test_{uuid.uuid4().hex}"
+    with shared_postgres.connect() as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    for variable, value in {**shared_postgres.environment, "PGDATABASE": name}.items():
+        monkeypatch.setenv(variable, value)
+    yield shared_postgres
+    if shared_postgres.running:
+        with shared_postgres.connect() as connection:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")

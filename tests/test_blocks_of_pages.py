@@ -15,7 +15,10 @@ PYTHON = blocks(language="python")
 OTHERS = [block for block in blocks() if block.page not in FOLLOWED]
 """The blocks of the pages that `test_tutorial.py` does not follow from the first block to the last."""
 
-TESTS = (Path(__file__).parent / "test_pages.py").read_text(encoding="utf-8")
+TESTS = "".join(
+    (Path(__file__).parent / each).read_text(encoding="utf-8")
+    for each in ("test_pages.py", "connectors/test_postgres_page.py")
+)
 
 RUN_BY = {
     "# visits.py": "test_the_first_program_prints_what_is_printed_below_it",
@@ -43,6 +46,9 @@ RUN_BY = {
     'bl.run(flow, "s3': "test_a_store_in_a_bucket_goes_as_is_said",
     'flights.sink("lake': "test_a_store_in_a_bucket_goes_as_is_said",
     "events = flow.source": "test_a_store_in_a_bucket_goes_as_is_said",
+    'clean.group_by("origin", "dest").agg("routes"': "test_a_dataflow_into_postgresql_goes_as_is_said",
+    "export PGUSER": "test_a_dataflow_into_postgresql_goes_as_is_said",
+    "GRANT CREATE": "test_a_dataflow_into_postgresql_goes_as_is_said",
     "# main.py": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",
     "spark-submit": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",
 }

@@ -36,7 +36,19 @@ if TYPE_CHECKING:
     from boatlift.api.reports import plan, status
     from boatlift.api.running import Running, run, start, store
     from boatlift.api.streams import Stream
-    from boatlift.connectors import delta, files, foreach, generator, http_post, kafka, parquet, push, sqlite, stdout
+    from boatlift.connectors import (
+        delta,
+        files,
+        foreach,
+        generator,
+        http_post,
+        kafka,
+        parquet,
+        postgres,
+        push,
+        sqlite,
+        stdout,
+    )
     from boatlift.operators.custom.operator import StatefulOperator
     from boatlift.operators.process.batch import KeyedBatch, Processed, Timers
     from boatlift.operators.window.operator import window
@@ -82,6 +94,7 @@ __all__ = [
     "now",
     "parquet",
     "plan",
+    "postgres",
     "push",
     "rand",
     "rewind",
@@ -98,7 +111,19 @@ __all__ = [
 
 # Names whose modules need Spark or Arrow are imported at first use, so that `import boatlift` and the command line are
 # quick.
-_CONNECTORS = ("delta", "files", "foreach", "generator", "http_post", "kafka", "parquet", "push", "sqlite", "stdout")
+_CONNECTORS = (
+    "delta",
+    "files",
+    "foreach",
+    "generator",
+    "http_post",
+    "kafka",
+    "parquet",
+    "postgres",
+    "push",
+    "sqlite",
+    "stdout",
+)
 _LATER = {
     name: module
     for module, names in {

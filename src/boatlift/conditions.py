@@ -210,11 +210,6 @@ CONDITIONS: dict[str, Condition] = {
         "a newer process owns this dataflow",
         "stop this process; of a store that is an older copy: boatlift rewind --from-copy",
     ),
-    "SINK_UNSUITABLE": Condition(
-        "InvalidError",
-        "a table has properties that a sink cannot keep to",
-        "undo the change of the table, or give the sink a table of its own",
-    ),
     "STORE_UNSUITABLE": Condition(
         "InvalidError",
         "the server of an object store cannot fence an older run",
@@ -339,6 +334,11 @@ CONDITIONS: dict[str, Condition] = {
         "run with the store that wrote them, or give it a place of its own",
     ),
     "SINK_GAP": Condition("DataError", "a sink lacks a step before the one to commit", "restore the sink"),
+    "SINK_UNSUITABLE": Condition(
+        "InvalidError",
+        "a server, database or table cannot take the rows of a sink: it is missing, too old, read-only, or altered",
+        "give another one, make it, or undo the change",
+    ),
     "SINK_LOCKED": Condition(
         "UnavailableError", "another process has the sink's lock", "end that process, then run again", retry=Retry.STOP
     ),
@@ -369,6 +369,9 @@ CONDITIONS: dict[str, Condition] = {
         "DataError", "a message is larger than the cluster accepts", "raise message.max.bytes, or make rows smaller"
     ),
     "NAN_REFUSED": Condition("DataError", "a NaN would become NULL in this sink", "choose nan='text' or filter it"),
+    "VALUE_REFUSED": Condition(
+        "DataError", "the place of a sink cannot hold a value", "change or filter the value before the sink"
+    ),
     "TYPE_REFUSED": Condition("InvalidError", "a column has an unsupported type", "cast it in a transform"),
     # running
     "DIVERGED": Condition(

@@ -43,6 +43,9 @@ class SinkCase(Protocol):
     lags: ClassVar[bool] = False
     """Whether the last step of a killed process may become visible a moment later."""
 
+    refuses_nul: ClassVar[bool] = False
+    """Whether text with a NUL character is refused."""
+
     @staticmethod
     def make(folder: Path) -> Sink:
         """Make the sink in a folder; a keyed one by the column `k`; it waits for locks only a moment."""
@@ -59,6 +62,11 @@ class SinkCase(Protocol):
     def read_at_once(cls, folder: Path) -> list[Row]:
         """Return all rows visible now, though a killed process may have left a transaction open."""
         return cls.read(folder)
+
+    @classmethod
+    def name(cls, folder: Path) -> str:
+        """Return what messages name the place by."""
+        return str(folder)
 
     @classmethod
     def remove(cls, folder: Path) -> None:
@@ -447,7 +455,7 @@ class SinkLaws:
             before = _contents_of(folder)
             found = list(self.case.make(folder).verify())
             assert {finding.condition for finding in found} == {condition}, what
-            assert all(str(folder) in finding.name for finding in found), "it says where"
+            assert all(self.case.name(folder) in finding.name for finding in found), "it says where"
             assert all(str(finding).startswith(f"{finding.name}: [{condition}] ") for finding in found)
             assert _contents_of(folder) == before
             self.case.remove(folder)
@@ -461,6 +469,11 @@ class SinkLaws:
             (None, "no key", 5e-324, 1),
         ]
         sink.open(context())
+        if self.case.refuses_nul:
+            with pytest.raises(DataError, match=r"\[VALUE_REFUSED\].*name"):
+                sink.commit(0, len(rows), "values", stage(sink, folder, 0, rows))
+            assert self.case.read(folder) == []
+            rows = [(key, text and text.replace("\0", ""), *others) for key, text, *others in rows]
         sink.commit(0, len(rows), "values", stage(sink, folder, 0, rows))
         read = {row[0]: row for row in self.case.read(folder)}
         assert read == {row[0]: row[: len(read[0])] for row in rows}

@@ -65,6 +65,7 @@ class SinkCrashLaws:
             answer = Child(commit_traced, self.case, place, 1 + step, step).answer()
             assert answer is not None
             assert answer[0] == "APPENDED"
+        self.case.remove(place)
         return int(answer[1])
 
     def assert_seen(self, there: list[Row], folder: Path, successor: Sink, steps: int) -> None:

@@ -31,7 +31,15 @@ from connectors.cases import (
     UpsertCase,
 )
 from connectors.conformance import SinkLaws
-from connectors.sink_cases import DeltaCase, ParquetBucketCase, ParquetCase, SqliteCase, SqliteNanCase
+from connectors.sink_cases import (
+    DeltaCase,
+    ParquetBucketCase,
+    ParquetCase,
+    PostgresAppendCase,
+    PostgresCase,
+    SqliteCase,
+    SqliteNanCase,
+)
 from connectors.sink_crash_laws import SinkCrashLaws
 from connectors.source_laws import SourceLaws
 
@@ -62,6 +70,16 @@ class TestSqliteSink(SinkLaws, SinkCrashLaws):
 
 class TestSqliteSinkWithNanAsText(SinkLaws):
     case = SqliteNanCase
+
+
+@pytest.mark.usefixtures("postgres_server")
+class TestPostgresSink(SinkLaws, SinkCrashLaws):
+    case = PostgresCase
+
+
+@pytest.mark.usefixtures("postgres_server")
+class TestPostgresSinkThatAppends(SinkLaws, SinkCrashLaws):
+    case = PostgresAppendCase
 
 
 class TestCsvFiles(SourceLaws):

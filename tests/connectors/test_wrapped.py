@@ -24,7 +24,7 @@ from connectors.cases import (
     ParquetFilesCase,
     PushCase,
 )
-from connectors.sink_cases import ParquetCase, SqliteCase, SqliteNanCase
+from connectors.sink_cases import ParquetCase, PostgresAppendCase, PostgresCase, SqliteCase, SqliteNanCase
 from support.engine.memory_engine import identity_in_memory
 
 SINKS: dict[str, Callable[[Path], Sink]] = {
@@ -32,6 +32,8 @@ SINKS: dict[str, Callable[[Path], Sink]] = {
     "parquet with a key": ParquetCase.make_with_another_key,
     "sqlite": SqliteCase.make,
     "sqlite with NaN as text": SqliteNanCase.make,
+    "postgres": PostgresCase.make,
+    "postgres without a key": PostgresAppendCase.make,
     "kafka": lambda folder: bl.kafka.sink("localhost:1", "topic"),
     "kafka with two writers": lambda folder: bl.kafka.sink("localhost:1", "topic", writers=2),
     "kafka upserts": lambda folder: bl.kafka.sink("localhost:1", "topic", key="k", rows="upsert", writers=3),

@@ -6,7 +6,20 @@ from boatlift.connectors.delta.sink import delta
 from boatlift.connectors.files.options import files
 from boatlift.connectors.generator import generator
 from boatlift.connectors.parquet.sink import parquet
+from boatlift.connectors.postgres.sink import postgres
 from boatlift.connectors.push import push
 from boatlift.connectors.sqlite.sink import sqlite
 
-__all__ = ["delta", "files", "foreach", "generator", "http_post", "kafka", "parquet", "push", "sqlite", "stdout"]
+__all__ = [
+    "delta",
+    "files",
+    "foreach",
+    "generator",
+    "http_post",
+    "kafka",
+    "parquet",
+    "postgres",
+    "push",
+    "sqlite",
+    "stdout",
+]

@@ -1,4 +1,4 @@
-"""An HTTP proxy on loopback that delays, refuses, loses and tears requests, before or after the server acts."""
+"""Proxies on loopback: one for HTTP that delays, refuses, loses and tears requests, before or after the server acts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import Self
 
-__all__ = ["FaultProxy", "ProxyFault"]
+__all__ = ["FaultProxy", "LoopbackProxy", "ProxyFault", "reset"]
 
 
 class ProxyFault(StrEnum):
@@ -32,29 +32,17 @@ _REFUSAL = b"HTTP/1.1 503 Slow Down\r\ncontent-length: 0\r\n\r\n"
 _Message = tuple[bytes, bytes]
 
 
-class FaultProxy:
-    """Stands before a server on loopback, and asks for each request what becomes of it (a context manager).
-
-        with FaultProxy(server.port, lambda method, path: ProxyFault.RESET_AFTER) as proxy:
-            … http://127.0.0.1:{proxy.port} …
+class LoopbackProxy:
+    """Stands before a server on loopback (a context manager). A subclass serves a connection in `_serve`.
 
     Args:
         port: The server's.
-        fault: From the method and the path of a request to what becomes of it; called on the proxy's thread.
         delay: Seconds that each request waits before the server gets it.
         acted: Called once the server has carried a request out, and its client does not know that yet.
-        changed: From the head and the body of an answer to what the client gets.
     """
 
-    def __init__(
-        self,
-        port: int,
-        fault: Callable[[str, str], ProxyFault] = lambda _method, _path: ProxyFault.NONE,
-        delay: float = 0.0,
-        acted: Callable[[], None] = lambda: None,
-        changed: Callable[[bytes, bytes], tuple[bytes, bytes]] = lambda head, body: (head, body),
-    ) -> None:
-        self.fault, self.delay, self.acted, self.changed = fault, delay, acted, changed
+    def __init__(self, port: int, delay: float = 0.0, acted: Callable[[], None] = lambda: None) -> None:
+        self.delay, self.acted = delay, acted
         self._server_port = port
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="boatlift-proxy", daemon=True)
@@ -82,6 +70,32 @@ class FaultProxy:
         await asyncio.gather(*others, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        raise NotImplementedError
+
+
+class FaultProxy(LoopbackProxy):
+    """Asks for each HTTP request what becomes of it.
+
+        with FaultProxy(server.port, lambda method, path: ProxyFault.RESET_AFTER) as proxy:
+            … http://127.0.0.1:{proxy.port} …
+
+    Args:
+        fault: From the method and the path of a request to what becomes of it; called on the proxy's thread.
+        changed: From the head and the body of an answer to what the client gets.
+    """
+
+    def __init__(
+        self,
+        port: int,
+        fault: Callable[[str, str], ProxyFault] = lambda _method, _path: ProxyFault.NONE,
+        delay: float = 0.0,
+        acted: Callable[[], None] = lambda: None,
+        changed: Callable[[bytes, bytes], tuple[bytes, bytes]] = lambda head, body: (head, body),
+    ) -> None:
+        super().__init__(port, delay, acted)
+        self.fault, self.changed = fault, changed
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         try:
             while True:
@@ -93,7 +107,7 @@ class FaultProxy:
                     writer.write(_REFUSAL)
                     continue
                 if fault is ProxyFault.RESET:
-                    _reset(writer)
+                    reset(writer)
                     return
                 if fault is ProxyFault.HANGS:
                     await asyncio.Event().wait()
@@ -112,7 +126,7 @@ class FaultProxy:
                         if fault is ProxyFault.TORN:
                             writer.write(head + body[: len(body) // 2])
                             await writer.drain()
-                        _reset(writer)
+                        reset(writer)
                         return
                 writer.write(head + body)
                 await writer.drain()
@@ -142,7 +156,7 @@ async def _message(reader: asyncio.StreamReader, method: bytes = b"") -> _Messag
     return head, await reader.readexactly(length)
 
 
-def _reset(writer: asyncio.StreamWriter) -> None:
+def reset(writer: asyncio.StreamWriter) -> None:
     """Close a connection by RST, as a server that dies does."""
     found = writer.get_extra_info("socket")
     found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

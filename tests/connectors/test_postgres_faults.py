@@ -1,0 +1,246 @@
+"""The PostgreSQL sink through faults: connections that are lost, servers that are killed, owners that are frozen."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+
+import pytest
+
+from boatlift.connectors import postgres
+from boatlift.connectors.postgres import database
+from boatlift.connectors.postgres.sink import PostgresSink
+from boatlift.dataflow.contracts import Committed, Outcome
+from boatlift.errors import FencedError, UnavailableError
+from boatlift.testing.fault_proxy import ProxyFault
+from boatlift.testing.postgres_proxy import PostgresProxy
+from boatlift.testing.postgres_server import PostgresServer
+from connectors.conformance import context, put, rows_of, visible
+from connectors.sink_cases import PostgresAppendCase, PostgresCase
+from support.postgres import CONNINFO, query, table_of
+
+FAULTS = [
+    ProxyFault.RESET, ProxyFault.RESET_AFTER, ProxyFault.TORN, ProxyFault.HANGS, ProxyFault.HANGS_AFTER,
+]  # fmt: skip
+
+CASES = {"upserts": PostgresCase, "appended": PostgresAppendCase}
+
+
+def made(folder: Path, case: type[PostgresCase] = PostgresCase, statement_timeout: float = 5.0) -> PostgresSink:
+    timeouts = {"lock_timeout": 0.2 if statement_timeout < 1 else 5.0, "statement_timeout": statement_timeout}
+    return postgres(CONNINFO, table=table_of(folder), key=case.key, **timeouts)
+
+
+@pytest.fixture
+def proxy(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresProxy]:
+    """The environment names it; servers and clients wait for half a second only."""
+    monkeypatch.setattr(database, "_GRACE", 0.2)
+    with PostgresProxy(postgres_server.port) as proxy:
+        monkeypatch.setenv("PGPORT", str(proxy.port))
+        yield proxy
+        proxy.fault = lambda _: ProxyFault.NONE
+
+
+def statements_of(proxy: PostgresProxy, folder: Path, case: type[PostgresCase]) -> list[str]:
+    """Return the statements of an owner that opens the sink and commits a step."""
+    seen: list[str] = []
+
+    def note(statement: str) -> ProxyFault:
+        seen.append(statement)
+        return ProxyFault.NONE
+
+    sink = made(folder, case)
+    sink.open(context(1))
+    put(sink, folder, 0)
+    sink.close()
+    proxy.fault = note
+    sink.open(context(2))
+    put(sink, folder, 1)
+    sink.close()
+    proxy.fault = lambda _: ProxyFault.NONE
+    return seen
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_statement_may_fail_and_steps_are_there_once(
+    proxy: PostgresProxy, fault: ProxyFault, case: type[PostgresCase], tmp_path: Path
+) -> None:
+    """Each statement of `open` and of `commit` meets the fault once."""
+    count = len(statements_of(proxy, tmp_path, case))
+    assert count > 15
+    landed = 0
+    for point in range(count):
+        sink = made(tmp_path, case, statement_timeout=0.3)
+        left = [point]
+
+        def fails_once(statement: str, left: list[int] = left) -> ProxyFault:
+            left[0] -= 1
+            return fault if left[0] == -1 else ProxyFault.NONE
+
+        proxy.fault = fails_once
+        newest = 1 + point
+        assert sink.open(context(3 + point)) == Committed(newest, len(rows_of(newest)), f"digest {newest}")
+        assert put(sink, tmp_path, newest + 1) is Outcome.APPENDED
+        landed += left[0] < 0
+        proxy.fault = lambda _: ProxyFault.NONE
+        assert put(sink, tmp_path, newest + 1) is Outcome.DROPPED
+        sink.close()
+    assert landed == count
+    assert case.read(tmp_path) == visible(sink, count + 2)
+    assert list(sink.verify()) == []
+
+
+def test_a_lost_answer_of_a_commit_is_read_from_the_ledger(proxy: PostgresProxy, tmp_path: Path) -> None:
+    sink = made(tmp_path)
+    sink.open(context(1))
+    put(sink, tmp_path, 0)
+    commits: list[str] = []
+
+    def loses_one(statement: str) -> ProxyFault:
+        if statement != "COMMIT":
+            return ProxyFault.NONE
+        commits.append(statement)
+        return ProxyFault.RESET_AFTER if len(commits) == 1 else ProxyFault.NONE
+
+    proxy.fault = loses_one
+    assert put(sink, tmp_path, 1) is Outcome.APPENDED
+    assert len(commits) == 2
+    assert query("SELECT count(*) FROM _boatlift.steps") == [(2,)]
+    assert PostgresCase.read(tmp_path) == visible(sink, 2)
+
+
+def test_an_owner_that_loses_its_connection_while_its_successor_comes_is_fenced(
+    proxy: PostgresProxy, postgres_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older, newer = made(tmp_path), made(tmp_path)
+    older.open(context(1))
+    put(older, tmp_path, 0)
+    waits, goes_on = threading.Event(), threading.Event()
+
+    def held_up(statement: str) -> ProxyFault:
+        if statement != "COMMIT" or goes_on.is_set():
+            return ProxyFault.NONE
+        waits.set()
+        return ProxyFault.RESET
+
+    proxy.fault = held_up
+    with ThreadPoolExecutor(1) as threads:
+        late = threads.submit(put, older, tmp_path, 1)
+        assert waits.wait(60)
+        with monkeypatch.context() as direct:
+            direct.setenv("PGPORT", str(postgres_server.port))
+            assert newer.open(context(2)) == Committed(0, len(rows_of(0)), "digest 0")
+            assert put(newer, tmp_path, 1) is Outcome.APPENDED
+        goes_on.set()
+        with pytest.raises(FencedError, match=r"\[FENCED\] owner 2 has taken over"):
+            late.result()
+    assert PostgresCase.read(tmp_path) == visible(newer, 2)
+
+
+def test_a_server_that_is_away_fails_the_commit_and_the_next_open_tells(
+    postgres_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "RETRY_FOR", 0.5)
+    sink = made(tmp_path)
+    sink.open(context(1))
+    put(sink, tmp_path, 0)
+    postgres_server.kill()
+    with pytest.raises(UnavailableError, match=r"\[SINK_FAILED\].*run again once the server answers"):
+        put(sink, tmp_path, 1)
+    postgres_server.restart()
+    with pytest.raises(UnavailableError, match=r"\[SINK_FAILED\].*failed before"):
+        put(sink, tmp_path, 1)
+    assert sink.open(context(1)) == Committed(0, len(rows_of(0)), "digest 0")
+    assert put(sink, tmp_path, 1) is Outcome.APPENDED
+
+
+def test_a_server_that_comes_back_in_time_is_waited_for(postgres_server: PostgresServer, tmp_path: Path) -> None:
+    sink = made(tmp_path)
+    sink.open(context(1))
+    put(sink, tmp_path, 0)
+    postgres_server.kill()
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(put, sink, tmp_path, 1)
+        assert not waiting.done()
+        postgres_server.restart()
+        assert waiting.result() is Outcome.APPENDED
+    assert PostgresCase.read(tmp_path) == visible(sink, 2)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("after", [False, True])
+def test_the_server_is_killed_at_each_statement_and_steps_are_there_once(
+    proxy: PostgresProxy, postgres_server: PostgresServer, after: bool, tmp_path: Path
+) -> None:
+    """The whole server dies by SIGKILL before or after a statement, and is started again."""
+    count = len(statements_of(proxy, tmp_path, PostgresCase))
+    kills = 0
+    for point in range(count):
+        sink = made(tmp_path)
+        left = [point]
+
+        def kills_once(statement: str, left: list[int] = left) -> ProxyFault:
+            left[0] -= 1
+            if left[0] != -1:
+                return ProxyFault.NONE
+            if not after:
+                postgres_server.kill()
+            return ProxyFault.RESET_AFTER if after else ProxyFault.NONE
+
+        proxy.fault, proxy.acted = kills_once, postgres_server.kill
+        newest = 1 + point
+        with ThreadPoolExecutor(1) as threads:
+
+            def owner(sink: PostgresSink = sink, newest: int = newest) -> Outcome:
+                held = sink.open(context(newest + 2))
+                assert held == Committed(newest, len(rows_of(newest)), f"digest {newest}")
+                return put(sink, tmp_path, newest + 1)
+
+            running = threads.submit(owner)
+            while not running.done():
+                if not postgres_server.running:
+                    postgres_server.restart()
+                    kills += 1
+                wait([running], 0.02)
+            assert running.result() is Outcome.APPENDED
+        proxy.fault = lambda _: ProxyFault.NONE
+        sink.close()
+    assert kills == count
+    assert PostgresCase.read(tmp_path) == visible(sink, count + 2)
+    assert list(sink.verify()) == []
+
+
+@pytest.mark.crash
+def test_the_backend_is_killed_at_each_statement_and_steps_are_there_once(
+    proxy: PostgresProxy, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    """An administrator ends the session at each statement, while the client waits for its answer."""
+    count = len(statements_of(proxy, tmp_path, PostgresCase))
+    ended = 0
+    for point in range(count):
+        sink = made(tmp_path)
+        left = [point]
+
+        def ends_once(statement: str, left: list[int] = left) -> ProxyFault:
+            nonlocal ended
+            left[0] -= 1
+            if left[0] == -1:
+                with postgres_server.connect() as admin:
+                    found = admin.execute(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname LIKE 'test_%'"
+                    ).fetchall()
+                ended += len(found)
+            return ProxyFault.NONE
+
+        proxy.fault = ends_once
+        newest = 1 + point
+        held = sink.open(context(newest + 2))
+        assert held == Committed(newest, len(rows_of(newest)), f"digest {newest}")
+        assert put(sink, tmp_path, newest + 1) is Outcome.APPENDED
+        proxy.fault = lambda _: ProxyFault.NONE
+        sink.close()
+    assert ended == count
+    assert PostgresCase.read(tmp_path) == visible(sink, count + 2)

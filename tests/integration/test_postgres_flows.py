@@ -1,0 +1,76 @@
+"""Dataflows into PostgreSQL that change and go back: their tables are corrected from what these hold."""
+
+from __future__ import annotations
+
+from contextlib import chdir
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as F
+
+import boatlift as bl
+from boatlift.connectors.postgres import database
+from boatlift.runtime.host.points import change_points
+from boatlift.testing.postgres_server import PostgresServer
+from support.changes import write
+from support.postgres import CONNINFO, query
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def flow_of(name: str = "sums", factor: int = 1) -> bl.Dataflow:
+    flow = bl.Dataflow(name)
+    rows = flow.source("rows", bl.files("in/*.csv", schema="k INT, v LONG", max_files_per_step=1))
+    sums = rows.group_by("k").agg("totals", F.sum(F.col("v") * factor).alias("total"), policy=bl.Lazy(every=2))
+    sums.sink("answers", bl.postgres(CONNINFO, table=name, key=["k"]))
+    sums.sink("changes", bl.postgres(CONNINFO, table=f"{name}_changes"))
+    return flow
+
+
+def current(name: str = "sums") -> list[tuple[int, int]]:
+    """Return the rows of the keyed table, which the sum of the changes must have, too."""
+    rows = sorted(query(f"SELECT k, total FROM {name}"))
+    summed = query(f"SELECT k, total FROM {name}_changes GROUP BY k, total HAVING sum(_weight) = 1")
+    assert sorted(summed) == rows
+    assert query(f"SELECT 1 FROM {name}_changes GROUP BY k, total HAVING sum(_weight) NOT IN (0, 1)") == []
+    return rows
+
+
+@pytest.mark.usefixtures("postgres_server")
+def test_a_changed_program_corrects_its_tables_and_goes_back(tmp_path: Path, spark: SparkSession) -> None:
+    with chdir(tmp_path):
+        for number in range(3):
+            write(tmp_path, number)
+        bl.run(flow_of(), "store", available_now=True, spark=spark)
+        first = current()
+        assert [*change_points("store", "point")]
+        plan = bl.evolution(flow_of(factor=2), "store", spark=spark)
+        bl.run(flow_of(factor=2), "store", available_now=True, evolve=plan.id, spark=spark)
+        assert current() == [(key, 2 * total) for key, total in first]
+        write(tmp_path, 3)
+        bl.run(flow_of(factor=2), "store", available_now=True, spark=spark)
+        assert current() != first
+        back = bl.evolution(flow_of(), "store", to="point", spark=spark)
+        bl.rewind(flow_of(), "store", to="point", evolve=back.id, spark=spark)
+        assert current() == first
+
+
+def test_a_server_that_is_away_for_long_ends_the_run_and_the_next_one_goes_on(
+    postgres_server: PostgresServer, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "RETRY_FOR", 0.3)
+    with chdir(tmp_path):
+        for number in range(2):
+            write(tmp_path, number)
+        running = bl.start(flow_of(), "store", spark=spark)
+        postgres_server.kill()
+        write(tmp_path, 2)
+        with pytest.raises(bl.UnavailableError, match=r"\[SINK_FAILED\].*run again once the server answers"):
+            running.wait(120)
+        postgres_server.restart()
+        bl.run(flow_of(), "store", available_now=True, spark=spark)
+        undisturbed = current()
+        bl.run(flow_of("fresh"), "other", available_now=True, spark=spark)
+        assert current("fresh") == undisturbed
