@@ -11,6 +11,7 @@ import obstore
 from obstore.store import S3Store
 
 from boatlift.testing.object_server import ObjectServer
+from support.waiting import until
 
 
 def bucket_of(prefix: str, bucket: str = "boatlift") -> S3Store:
@@ -25,10 +26,11 @@ def upload(folder: Path, prefix: str, bucket: str = "boatlift") -> None:
 
 
 def make_versioned(server: ObjectServer, name: str) -> None:
-    """Make a bucket that keeps the versions of its objects."""
+    """Make a bucket that keeps the versions of its objects, and wait until its server knows that it does."""
     program = shutil.which("weed") or shutil.which("weed", path=str(Path(sys.executable).parent))
     assert program is not None
     ports = server._ports
     master = f"-master=127.0.0.1:{ports['master'].number}.{ports['master.grpc'].number}"
     commands = f"s3.bucket.create -name {name}\ns3.bucket.versioning -name {name} -enable\n"
     subprocess.run([program, "shell", master], input=commands.encode(), capture_output=True, timeout=60, check=True)
+    until(lambda: bool(obstore.put(bucket_of("", name), "probe", b"")["version"]))
