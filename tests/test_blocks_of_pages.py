@@ -17,7 +17,7 @@ OTHERS = [block for block in blocks() if block.page not in FOLLOWED]
 
 TESTS = "".join(
     (Path(__file__).parent / each).read_text(encoding="utf-8")
-    for each in ("test_pages.py", "connectors/test_postgres_page.py")
+    for each in ("test_pages.py", "connectors/test_postgres_page.py", "connectors/test_delta_page.py")
 )
 
 RUN_BY = {
@@ -46,6 +46,8 @@ RUN_BY = {
     'bl.run(flow, "s3': "test_a_store_in_a_bucket_goes_as_is_said",
     'flights.sink("lake': "test_a_store_in_a_bucket_goes_as_is_said",
     "events = flow.source": "test_a_store_in_a_bucket_goes_as_is_said",
+    'clean.sink("lake", bl.delta': "test_a_dataflow_into_delta_tables_goes_as_is_said",
+    "from deltalake": "test_a_dataflow_into_delta_tables_goes_as_is_said",
     'clean.group_by("origin", "dest").agg("routes"': "test_a_dataflow_into_postgresql_goes_as_is_said",
     "export PGUSER": "test_a_dataflow_into_postgresql_goes_as_is_said",
     "GRANT CREATE": "test_a_dataflow_into_postgresql_goes_as_is_said",

@@ -70,8 +70,8 @@ def add_event_time(rows: bl.Stream, folder: Path) -> None:
 
 
 def make_flow(history: Path, event_time: Path | None = None) -> bl.Dataflow:
-    """Return the dataflow: it reads `data/` in the folder that the environment names."""
-    folder = os.environ["BOATLIFT_TEST_FOLDER"]
+    """Return the dataflow: it reads `data/` in the folder or below the URL that the environment names."""
+    folder = os.environ.get("BOATLIFT_TEST_DATA") or os.environ["BOATLIFT_TEST_FOLDER"]
     flow = bl.Dataflow("cluster")
     rows = flow.source("rows", bl.files(f"{folder}/data/*.csv", schema=SCHEMA))
     gated = rows.transform("gated", lambda df: df.withColumn("v", held(F.col("step"), F.col("v"))), deterministic=True)
