@@ -77,7 +77,7 @@ def scratch_named(scratch: str | Path | None = None) -> tuple[Path, bool | None]
     if not named:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "boatlift", None
     if named == IN_STORE:
-        return Path(tempfile.gettempdir()) / "boatlift", True
+        return Path(tempfile.gettempdir()) / f"boatlift-{os.getuid()}", True
     uploads = str(named).startswith(f"{IN_STORE}:")
     folder = str(named).removeprefix(f"{IN_STORE}:") if uploads else named
     refuse_url(folder, "scratch")

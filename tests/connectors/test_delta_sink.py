@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from boatlift.storage.filesystem import FileSystem
 from boatlift.testing.fault_proxy import FaultProxy, ProxyFault
 from boatlift.testing.object_server import ObjectServer
 from connectors.conformance import SCHEMA, STORE, context, ordered, put, rows_of, stage, visible
+from connectors.sink_cases import DeltaCase
 from support.changes import write
 
 if TYPE_CHECKING:
@@ -267,17 +269,44 @@ def test_an_older_step_whose_commit_is_not_kept_is_not_compared(
 
 
 def test_commits_and_files_on_a_local_disk_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of other programs too, and those that a killed process has left."""
     synced: list[str] = []
     monkeypatch.setattr(FileSystem, "sync_file", lambda _, path: synced.append(path.name))
     monkeypatch.setattr(FileSystem, "sync_folder", lambda _, path: synced.append(path.name))
-    sink = delta(tmp_path / "place")
+    place = tmp_path / "place"
+    sink = delta(place)
+    sink.open(context())
+    assert synced.index("00000000000000000000.json") < synced.index("00000000000000000001.json"), "schema, then claim"
+    put(sink, tmp_path, 0)
+    names = DeltaCase.files(place)
+    assert names
+    assert all(synced.index(name) < synced.index("00000000000000000002.json") for name in names)
+    assert synced[-2:] == ["_delta_log", "place"]
+    DeltaTable(str(place)).optimize.compact()
+    write_deltalake(place, pa.table({"k": [7], "name": ["other"], "value": [1.0], "_weight": [1]}), mode="append")
+    put(sink, tmp_path, 1)
+    record = {path.name for path in (place / "_delta_log").glob("*.json")}
+    assert record <= set(synced)
+    synced.clear()
+    delta(place).open(context(2))
+    assert record <= set(synced)
+
+
+def test_a_claim_without_a_digest_is_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit of the newest step is not kept any more when an owner claims the table."""
+    monkeypatch.setattr(sys.modules[DeltaPlace.__module__], "_LOOKED_AT", 2)
+    place = tmp_path / "place"
+    sink = delta(place)
     sink.open(context())
     put(sink, tmp_path, 0)
-    names = [path.name for path in (tmp_path / "place").glob("*.parquet")]
-    last = synced.index("00000000000000000002.json")
-    assert names
-    assert all(synced.index(name) < last for name in names)
-    assert synced[last:] == ["00000000000000000002.json", "_delta_log", "place"]
+    for _ in range(3):
+        write_deltalake(place, pa.table({"k": [7], "name": ["other"], "value": [1.0], "_weight": [1]}), mode="append")
+    later = delta(place)
+    newest = later.open(context(2))
+    assert newest is not None
+    assert newest.step == 0
+    assert put(later, tmp_path, 0) is Outcome.DROPPED
+    assert put(later, tmp_path, 1) is Outcome.APPENDED
 
 
 def test_options_that_are_wrong() -> None:
@@ -318,12 +347,9 @@ def in_bucket(url: str) -> list[tuple[Any, ...]]:
 def test_steps_through_faults_are_there_once(
     proxy: FaultProxy, object_server: ObjectServer, fault: ProxyFault, tmp_path: Path
 ) -> None:
-    """Every seventh request of whatever kind fails, also while owners follow one another.
-
-    The client does not ask again for a list that was torn, so these are fewer.
-    """
-    url, requests, often = object_server.url(tmp_path.name), count(1), 19 if fault is ProxyFault.TORN else 7
-    proxy.fault = lambda _method, _path: fault if next(requests) % often == 0 else ProxyFault.NONE
+    """One request of seven fails, of whatever kind, also while owners follow one another."""
+    url, draws = object_server.url(tmp_path.name), random.Random(3)
+    proxy.fault = lambda _method, _path: fault if draws.random() < 1 / 7 else ProxyFault.NONE
     for token in range(1, 4):
         sink = delta(url)
         newest = sink.open(context(token))

@@ -67,6 +67,14 @@ def test_a_server_that_cannot_be_reached_so(conninfo: str, condition: str, told:
     assert re.search(told, refused(conninfo, condition))
 
 
+@pytest.mark.parametrize("password", ["p@geheim", "se/geheim", "a:b@c/geheim"])
+def test_a_password_that_is_not_encoded_is_in_no_message(password: str) -> None:
+    with pytest.raises(InvalidError, match=r"\[BAD_OPTION\].*%40") as caught:
+        postgres(f"postgresql://bob:{password}@db/shop", table="t")
+    assert "geheim" not in str(caught.value)
+    assert "geheim" not in repr(postgres("postgresql://bob:p%40geheim@db/shop", table="t").describe())
+
+
 def test_a_url_with_a_password_is_in_no_plan_and_no_message(
     postgres_server: PostgresServer, spark: SparkSession
 ) -> None:

@@ -369,6 +369,9 @@ def test_a_table_that_is_altered_while_it_is_written_stops_the_step(tmp_path: Pa
     with pytest.raises(DataError, match=rf"\[{condition}\]"):
         put(sink, tmp_path / "x", 1)
     assert query("SELECT max(step) FROM _boatlift.steps") == [(0,)]
+    if condition == "SINK_DAMAGED":  # and the next start does not take the column for a new one
+        with pytest.raises(DataError, match=r"\[SINK_DAMAGED\]"):
+            postgres(CONNINFO, table="results", key=["k"]).open(context(2))
 
 
 def test_views_are_not_overwritten(tmp_path: Path) -> None:
@@ -422,6 +425,7 @@ def test_a_later_program_may_have_more_columns(tmp_path: Path) -> None:
     later = postgres(CONNINFO, table="results", key=["k"])
     later.open(context(2))
     assert query("SELECT * FROM results") == [(1, "x")]
+    assert later.commit(0, 1, "d", []) is Outcome.DROPPED, "a replay, which adds no column"
     put(later, tmp_path / "x", 1)
     assert (1, "x", None) in query("SELECT * FROM results")
 

@@ -18,6 +18,7 @@ from boatlift.storage.verify import verify
 from boatlift.testing.fault_proxy import FaultProxy, ProxyFault
 from boatlift.testing.object_server import ObjectServer
 from support.changes import table, write
+from support.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,7 +74,7 @@ def test_scratch_in_the_store_leaves_nothing_but_what_the_log_names(
     assert table("sums.db", "totals") == table("fresh.db", "totals")
     assert list(verify(open_store(url, create=False))) == []
     left = BucketClient(object_server.url(tmp_path.name), object_server.environment["AWS_ENDPOINT_URL"], 30.0)
-    assert left.sizes("scratch/") == {}
+    until(lambda: left.sizes("scratch/") == {})
 
 
 def test_a_dataflow_refuses_the_prefix_of_another_one(url: str, spark: SparkSession) -> None:

@@ -157,6 +157,20 @@ def test_a_damaged_file_of_the_cache_is_mended(
     assert file.read_bytes() == remote.content
 
 
+@pytest.mark.parametrize("size", [0, 1000])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_file_of_the_cache_that_was_cut_is_fetched_again(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch, size: int, whole: bool
+) -> None:
+    if whole:
+        monkeypatch.setattr(remote_files, "WHOLE", len(remote.content))
+    prove_run(remote.path, remote.run)
+    os.truncate(remote.path if whole else remote.sparse, size)
+    forget_runs()
+    assert read(remote.open(), 10) == 10
+    prove_run(remote.path, remote.run)
+
+
 def test_an_object_that_is_damaged_is_refused(remote: Remote, tmp_path: Path) -> None:
     half = len(remote.content) // 2
     remote.store.delete("runs/1")

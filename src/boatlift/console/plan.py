@@ -65,7 +65,7 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
             show(f"\n[bold]Many files[/bold] in {name}: {words}")
         puts = ", ".join(f"{name} {count:,}" for name, count in report.requests.items())
         price = sum(report.requests.values()) * _PRICE_OF_A_PUT
-        show(f"\nPUTs a day into a bucket, at a step a second: {puts}: ${price:.2f} at the prices of S3 Standard")
+        show(f"\nPUTs a day into a bucket, at a step a second, without scratch: {puts}: ${price:.2f} on S3 Standard")
         at_least_once = []
         for name in report.at_least_once:
             condition = report.processors[name].get("exactly_once_if")  # some receivers make a sink exactly-once

@@ -76,7 +76,6 @@ class SparkEngine:
         self.plan = plan = self._program.plan
         self._group = JobGroup(spark, plan.dataflow)
         self._background = Background()
-        self._files = ScratchFiles(Path())
         self._input_logs = InputLogs(plan)
         self._steps: dict[str, Steps] = {}
         self._long_running = long_running
@@ -221,7 +220,6 @@ class SparkEngine:
             end()
         self._input_logs.close()
         self._background.close()
-        self._files.close()
         if self._job is not None:
             self._job.close()
         for steps in self._steps.values():

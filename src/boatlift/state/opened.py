@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -14,19 +14,20 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from boatlift.errors import RESTORE, DataError
+from boatlift.errors import RESTORE, DataError, UnavailableError
 from boatlift.state.codec import ValueCodec
 from boatlift.state.proof import Proof
 from boatlift.state.run_file import COLLIDES_KEY, FIRST_KIND, FORMAT, HASH_FIELD, METADATA_KEY, key_field
 from boatlift.state.segment import MappedSegment, Segment
 from boatlift.storage.blocks import BlockTable
 from boatlift.storage.records.records import RunRef
-from boatlift.storage.remote_files import mappable, refetched
+from boatlift.storage.remote_files import forgotten, mappable, refetched
 
 LocatedRun = tuple[RunRef, str]
 """A run, and the file in which this machine can read it."""
 
 S = TypeVar("S")
+T = TypeVar("T")
 
 _KEEP_OPEN = 1024
 _LOOK_EVERY = 64  # opens between two searches for deleted runs
@@ -84,7 +85,7 @@ def open_run(path: str | Path, expected: RunRef, *, codec: ValueCodec[Any, S]) -
     with _opening:
         run = _opened.get(name)
         if run is None or run.size != expected.size:
-            run = _opened[name] = _open(mappable(name, expected.size), expected, codec)
+            run = _opened[name] = _twice(name, lambda: _open(mappable(name, expected.size), expected, codec))
             _close_some()
         else:
             _opened.move_to_end(name)
@@ -99,13 +100,17 @@ def prove_run(path: str | Path, expected: RunRef) -> None:
     Raises:
         DataError: `[MISSING_OBJECT]`, `[CORRUPT]`, `[PROGRAM_CHANGED]` as in `open_run`.
     """
-    name = mappable(str(path), expected.size)
-    whole, covered = _mapped(name, expected)
-    try:
-        proof = Proof(name, whole, BlockTable.of_tail(memoryview(whole.slice(covered))), covered)
-    except ValueError as error:
-        raise DataError("CORRUPT", f"the run {name} is no run: {error}") from error
-    proof.prove(np.array([0]), np.array([covered]))
+
+    def prove() -> None:
+        name = mappable(str(path), expected.size)
+        whole, covered = _mapped(name, expected)
+        try:
+            proof = Proof(name, whole, BlockTable.of_tail(memoryview(whole.slice(covered))), covered)
+        except ValueError as error:
+            raise DataError("CORRUPT", f"the run {name} is no run: {error}") from error
+        proof.prove(np.array([0]), np.array([covered]))
+
+    _twice(str(path), prove)
 
 
 def forget_runs(paths: Sequence[str] | None = None) -> None:
@@ -123,6 +128,16 @@ def _close_some() -> None:
         forget_runs([key for key, run in _opened.items() if not Path(run.path).exists()])
     while len(_opened) > _KEEP_OPEN:
         _opened.popitem(last=False)
+
+
+def _twice(name: str, act: Callable[[], T]) -> T:
+    """Do an act on a run's file; once more with a new copy, if it is the copy of an object that was cut or removed."""
+    try:
+        return act()
+    except (DataError, UnavailableError):
+        if not forgotten(name):
+            raise
+    return act()
 
 
 def _mapped(name: str, expected: RunRef) -> tuple[pa.Buffer, int]:

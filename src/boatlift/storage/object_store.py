@@ -110,7 +110,7 @@ class ObjectStore:
         first = next(store.list(""), None)
         if create:
             LocalStore.open(store._root, create=True)
-            store._probe()
+            store.probe()
         elif first is None:
             raise InvalidError("STORE_NOT_FOUND", f"there is no store in {store.url}: give the URL that run was given")
         return store
@@ -122,6 +122,8 @@ class ObjectStore:
     def create(self, name: str, content: bytes | Path) -> None:
         parts_of(name)
         if isinstance(content, Path) and (remote := remote_of(content)) is not None and remote.name == name:
+            if self._client.size(name) is None:
+                raise self._client.missing(name)
             return  # the task that wrote it has uploaded it
         self._create(name, content)
         if name.startswith(READ_BY_TASKS):
@@ -199,7 +201,8 @@ class ObjectStore:
         scratch.root.mkdir(parents=True, exist_ok=True)
         scratch.discard_scratch(before)
         limit_cache(scratch.root, self.options.cache)
-        owners = {name: int(owner) for name in self._client.sizes(f"{SCRATCH}/") if (owner := name.split("/")[1])}
+        uploaded = [*self._client.sizes(f"{SCRATCH}/")]
+        owners = {name: int(owner) for name in uploaded if (owner := name.split("/")[1]).isdecimal()}
         self._client.delete([name for name, owner in owners.items() if owner < before])
         for other in self._root.iterdir():
             if other != scratch.root:  # of a store that was at this URL before
@@ -219,7 +222,7 @@ class ObjectStore:
                     if there.get(name) != path.stat().st_size:
                         path.unlink()
 
-    def _probe(self) -> None:
+    def probe(self) -> None:
         """Refuse a server on which two creates of one name could succeed, or which forgets tokens."""
         name = f"{TEMPORARY}/{secrets.token_hex(16)}"
         self._create(name, b"first")

@@ -20,20 +20,24 @@ run's size, and `Proof` fetches the blocks that fail their checksums. So a damag
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import re
 import secrets
 import shutil
+import stat
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
+from queue import SimpleQueue
 from typing import BinaryIO, TypeVar
 
-from boatlift.errors import RESTORE, DataError, FencedError, InvalidError, UnavailableError
+from boatlift.errors import RESTORE, BoatliftError, DataError, FencedError, InvalidError, UnavailableError
 from boatlift.storage.bucket_client import PART_BYTES, BucketClient, client_of
 from boatlift.storage.store import SCRATCH, TEMPORARY
 
@@ -49,6 +53,8 @@ CACHE_BYTES = 10 << 30
 _STRETCH = 1 << 20
 """The bytes that are fetched around a missing block: its neighbours are needed soon."""
 
+logger = logging.getLogger(__name__)
+
 _CONNECTIONS = 16
 _P = TypeVar("_P", str, Path)
 
@@ -63,7 +69,9 @@ _RUN = re.compile(r"(?P<owner>\d{12})-[0-9a-f]{32}\.arrow")
 DIVIDED = "divided-"
 """The beginning of the name of a file with the divided rows of a step."""
 
-_BEING_WRITTEN = 60 * 10**9  # nanoseconds
+_UPLOADED_MODE = 0o400
+"""The mode of a file in scratch that is uploaded: only then may the cache drop it."""
+
 UPLOADED = "-uploaded"
 """The end of the name of a store's folder whose scratch is uploaded."""
 
@@ -170,22 +178,25 @@ def writing(path: str | Path) -> Iterator[None]:
         return
     folder = Path(path).parent
     if not folder.exists():
-        folder.mkdir(parents=True, exist_ok=True)
+        with _raising(remote, path):
+            _private(remote)
+            folder.mkdir(parents=True, exist_ok=True)
         _remove_older(remote, folder)
     yield
     if Path(path).exists():
         _upload(remote, Path(path))
+        trim_cache(remote.folder, Path(path).stat().st_size)
 
 
 def removed(paths: Iterable[str | Path]) -> None:
-    """Delete files, and those objects that they are copies of."""
+    """Delete files; and in the background those objects that they are copies of, which a next owner deletes at last."""
     objects: dict[tuple[str, str], list[str]] = {}
     for path in paths:
         Path(path).unlink(missing_ok=True)
         if (remote := remote_of(path)) is not None:
             objects.setdefault((remote.url, remote.endpoint), []).append(remote.name)
     for (url, endpoint), names in objects.items():
-        client_of(url, endpoint).delete(names)
+        _Remover.of_process(os.getpid()).names.put((url, endpoint, names))
 
 
 def fetched_folder(folder: Path) -> list[Path]:
@@ -194,6 +205,16 @@ def fetched_folder(folder: Path) -> list[Path]:
         for name in remote.client.sizes(f"{remote.name}/"):
             fetched(folder / name.rpartition("/")[2])
     return [path for path in folder.iterdir() if path.is_file()] if folder.exists() else []
+
+
+def forgotten(path: str) -> bool:
+    """Delete a file that is no copy of its object any more; return whether it is one of an object."""
+    if (remote := remote_of(path)) is None:
+        return False
+    for each in (path, f"{path}{_SPARSE}", _twin(remote)):
+        if each is not None:
+            Path(each).unlink(missing_ok=True)
+    return True
 
 
 def opened_sparse(path: str) -> BinaryIO | None:
@@ -252,19 +273,17 @@ def trim_cache(folder: Path, fetched_bytes: int) -> None:
         return
     _added = 0
     files: list[tuple[int, int, Path]] = []
-    written: list[tuple[int, int, Path]] = []
     walks = [os.walk(folder / CACHE), os.walk(folder / SCRATCH) if folder.name.endswith(UPLOADED) else ()]
     for parent, _, names in chain.from_iterable(walks):
         for path in (Path(parent) / name for name in names):
             in_scratch = not path.is_relative_to(folder / CACHE)
-            if in_scratch and not path.name.startswith(DIVIDED) and not _RUN.fullmatch(path.name):
-                continue  # of the owner alone
+            if in_scratch and not _is_large(path.name):
+                continue
             with suppress(FileNotFoundError):
                 found = path.stat()
-                (written if in_scratch else files).append((found.st_mtime_ns, found.st_blocks * 512, path))
-    newest = max((time for time, _, _ in written), default=0)
-    left = sum(size for _, size, _ in (*files, *written))
-    files += [each for each in written if newest - each[0] > _BEING_WRITTEN]
+                if not in_scratch or stat.S_IMODE(found.st_mode) == _UPLOADED_MODE:
+                    files.append((found.st_mtime_ns, found.st_blocks * 512, path))
+    left = sum(size for _, size, _ in files)
     for _, size, path in sorted(files):
         if left <= most:
             break
@@ -273,6 +292,11 @@ def trim_cache(folder: Path, fetched_bytes: int) -> None:
 
 
 _added = 0
+
+
+def _is_large(name: str) -> bool:
+    """Return whether a file of scratch is a run or divided rows, which are written once, and may be dropped."""
+    return name.startswith(DIVIDED) or _RUN.fullmatch(name) is not None
 
 
 def _used(path: str) -> bool:
@@ -284,6 +308,33 @@ def _used(path: str) -> bool:
     except OSError:
         return Path(path).exists()
     return True
+
+
+class _Remover:
+    """Deletes objects on a thread of its own, so that no step waits for it, nor fails by it."""
+
+    def __init__(self) -> None:
+        self.names: SimpleQueue[tuple[str, str, list[str]]] = SimpleQueue()
+        threading.Thread(target=self._work, name="boatlift-remover", daemon=True).start()
+
+    @staticmethod
+    @lru_cache(maxsize=1)
+    def of_process(_process: int) -> _Remover:
+        return _Remover()
+
+    def _work(self) -> None:
+        while True:
+            url, endpoint, names = self.names.get()
+            try:
+                client_of(url, endpoint).delete(names)
+            except BoatliftError as error:
+                logger.warning("%d objects of scratch are not deleted yet: %s", len(names), error)
+
+
+def _private(remote: RemoteFile) -> None:
+    """Make the folder of a store, which this user alone may enter: it has rows."""
+    remote.folder.parent.parent.mkdir(parents=True, exist_ok=True)
+    remote.folder.parent.mkdir(mode=0o700, exist_ok=True)
 
 
 def _twin(remote: RemoteFile) -> str | None:
@@ -301,8 +352,12 @@ def _upload(remote: RemoteFile, path: Path) -> None:
 
     # The name is the writer's own, so that a request that is sent again changes nothing.
     try:
-        put = partial(obstore.put, remote.client.of(path.stat().st_size), remote.name, path, mode="overwrite")
+        put = partial(
+            obstore.put, remote.client.of(path.stat().st_size), remote.name, path, mode="overwrite", use_multipart=False
+        )
         remote.client.ask(f"writing {remote.name}", put)
+        if _is_large(path.name):
+            path.chmod(_UPLOADED_MODE)
     except FileNotFoundError:
         message = f"a newer process has discarded this one's file {path}: stop this one"
         raise FencedError("FENCED", message) from None

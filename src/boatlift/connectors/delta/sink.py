@@ -104,12 +104,14 @@ class DeltaSink(SinkBase):
         user_columns(context, ())
         self._context, self._failed = context, None
         table = self._table = DeltaPlace(self._place)
+        table.probe()
         for attempt in range(_ATTEMPTS):
             if not table.load():
                 table.create(self._schema, TableOwner(context.dataflow, context.sink, context.store))
                 _rest(attempt)
                 continue
             self._check(table, context)
+            table.sync()
             self._ledger.refuse_newer_owner(self._token(table))
             self._check_columns(table, may_lack=True)
             newest = self._newest(table)
@@ -153,6 +155,7 @@ class DeltaSink(SinkBase):
 
     def _commit(self, table: DeltaPlace, now: Committed, staged: Sequence[Staged]) -> Outcome:
         ledger, context = self._ledger, self._opened
+        table.doubt = None
         table.refresh()
         files: list[DataFile] | None = None
         for attempt in range(_ATTEMPTS):
@@ -160,6 +163,7 @@ class DeltaSink(SinkBase):
             ledger.refuse_newer_owner(self._token(table))
             held = table.newest(self._name)
             if ledger.decide(now.step, -1 if held is None else held) is Decision.COMPARE:
+                table.sync()
                 if files is not None and self._is_own(table, now):
                     return Outcome.APPENDED  # it landed, and its answer was lost
                 return self._compare(table, now, staged)

@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from boatlift.dataflow.contracts import Committed
 from boatlift.errors import BoatliftError, InvalidError, UnavailableError
+from boatlift.paths import scratch_named
 from boatlift.storage import bucket_client
 from boatlift.storage.bucket_client import RETRY_FOR, BucketClient, client_of, endpoint_of
 from boatlift.storage.filesystem import DurableFolders, FileSystem
+from boatlift.storage.object_store import ObjectStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +39,8 @@ _LOOKED_AT = 1000
 """The commits that are searched for the record of a step."""
 
 _AT_ONCE = 4
+_ASKED, _REST = 5, 0.05
+_T = TypeVar("_T")
 _PROPERTY = "boatlift"
 _FORGETS = "delta.setTransactionRetentionDuration"
 _LAYOUT = re.compile(r"(\x1b\[\d*m|↳|\s)+")
@@ -100,6 +105,7 @@ class DeltaPlace:
         self._files = FileSystem()
         self._handle: DeltaTable | None = None
         self.doubt: UnavailableError | None = None
+        self._synced = -1
 
     @property
     def handle(self) -> DeltaTable:
@@ -117,16 +123,26 @@ class DeltaPlace:
 
         if self.is_local and not Path(self.place, "_delta_log").is_dir():
             return False
-        with self.errors("opening"):
-            try:
-                self._handle = DeltaTable(self.place, storage_options=self._options())
-            except TableNotFoundError:
-                return False
+        try:
+            self._handle = self._asked("opening", lambda: DeltaTable(self.place, storage_options=self._options()))
+        except TableNotFoundError:
+            return False
         return True
 
     def refresh(self) -> None:
-        with self.errors("reading"):
-            self.handle.update_incremental()
+        self._asked("reading", self.handle.update_incremental)
+
+    def _asked(self, act: str, ask: Callable[[], _T]) -> _T:
+        """Ask, some times: the client does not ask again after an answer that is torn."""
+        for attempt in range(_ASKED):
+            try:
+                with self.errors(act):
+                    return ask()
+            except UnavailableError:
+                if attempt == _ASKED - 1:
+                    raise
+                time.sleep(_REST * 2**attempt)
+        raise AssertionError
 
     def create(self, schema: pa.Schema, owner: TableOwner) -> None:
         """Make the table, unless another process has made it meanwhile: `load` tells.
@@ -154,7 +170,6 @@ class DeltaPlace:
         except DeltaError as error:
             if "already exists" not in str(error):
                 raise
-        self._sync_log()
 
     def owner(self) -> TableOwner | None:
         """Return the sink that has made the table; None if no sink has."""
@@ -200,7 +215,7 @@ class DeltaPlace:
                 except FileNotFoundError:
                     return None
                 found = _record_in(content)
-                if found is not None and step in (None, found.step):
+                if found is not None and found.digest and step in (None, found.step):
                     return found
         return None
 
@@ -218,7 +233,7 @@ class DeltaPlace:
             with self.errors("altering"):
                 self.handle.alter.add_columns(fields, commit_properties=_properties())
             self.refresh()
-            self._sync_log()
+            self.sync()
 
     def commit(self, files: Sequence[DataFile], versions: Mapping[str, int], record: StepOfTable) -> bool:
         """Add data files and a record to the table; return whether this is known to have happened.
@@ -250,7 +265,7 @@ class DeltaPlace:
             self.doubt = error
             return False
         self.refresh()
-        self._sync_log()
+        self.sync()
         return True
 
     def write(self, pieces: Sequence[pa.Table], compression: str) -> list[DataFile]:
@@ -274,7 +289,9 @@ class DeltaPlace:
                 self._files.sync_file(path)
             else:
                 client = self._bucket()
-                client.ask(f"writing {name}", partial(obstore.put, client.of(written.st_size), name, path))
+                client.ask(
+                    f"writing {name}", partial(obstore.put, client.of(written.st_size), name, path, use_multipart=False)
+                )
         return DataFile(name, written.st_size, written.st_mtime_ns // 1_000_000, json.dumps(statistics(piece)))
 
     def sizes(self) -> dict[str, int]:
@@ -342,17 +359,24 @@ class DeltaPlace:
         again = {"max_retries": "8", "retry_timeout": f"{RETRY_FOR:g}s", "timeout": bucket_client.TIMEOUTS[0]}
         return {"conditional_put": "etag", **again, **plain, **given}
 
-    def _sync_log(self) -> None:
-        """Make the commits of a local table durable: the client links them, and syncs nothing."""
+    def sync(self) -> None:
+        """Make all commits of a local table durable that this process has not synced: the client syncs nothing."""
         if not self.is_local:
             return
-        log = Path(self.place, "_delta_log")
+        log, newest = Path(self.place, "_delta_log"), self.handle.version()
         with self.errors("syncing"):
-            newest = log / f"{self.handle.version():020}.json" if self._handle is not None else None
-            if newest is not None and newest.exists():
-                self._files.sync_file(newest)
+            for version in range(self._synced + 1, newest + 1):
+                with suppress(FileNotFoundError):  # the table's clean-up may have removed it
+                    self._files.sync_file(log / f"{version:020}.json")
             self._files.sync_folder(log)
             self._files.sync_folder(log.parent)
+        self._synced = newest
+
+    def probe(self) -> None:
+        """Refuse a server on which two commits of one version could succeed. Raises as `ObjectStore.open`."""
+        if not self.is_local:
+            self.sizes()  # first, so that a bucket that is not there is told as that
+            ObjectStore(self.place, scratch_named()[0]).probe()
 
 
 def _record_in(commit: bytes) -> StepOfTable | None:

@@ -54,4 +54,9 @@ def address_of(conninfo: str) -> Address:
     host, port, user, database = (
         str(given.get(name) or usual.get(name) or "") for name in ("host", "port", "user", "dbname")
     )
+    if "@" in host + database or not (port or "5432").replace(",", "").isdecimal():
+        raise InvalidError(
+            "BAD_OPTION",
+            "conninfo has an @ or a / that is part of a password: write it as %40 or %2F, or set PGPASSWORD",
+        )
     return Address(conninfo, host or str(given.get("hostaddr") or "localhost"), port or "5432", database or user)

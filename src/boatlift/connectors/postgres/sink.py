@@ -173,7 +173,8 @@ class PostgresSink(SinkBase):
         except UnavailableError:
             self._failed = True
             raise
-        table.has_all_columns()
+        if outcome is Outcome.APPENDED:
+            table.has_all_columns()
         return outcome
 
     def held(self, spark: SparkSession) -> DataFrame | None:

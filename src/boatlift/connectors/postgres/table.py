@@ -88,12 +88,20 @@ class SinkTable:
         """Return the predicate of what is wrong with the table in the database; empty if it is this sink's.
 
         Raises:
-            DataError: `[SINK_DAMAGED]` the index of the key is gone.
+            DataError: `[SINK_DAMAGED]` the index of the key is gone, or a column that was there.
         """
         found = columns_of(connection, self.name)
         if not found.items() <= self.columns.items() or ((WEIGHT in found) != (WEIGHT in self.columns)):
             return f"has columns {found}, and this sink writes {self.columns}"
         self._lacks = [name for name in self.columns if name not in found]
+        dropped = connection.execute(
+            "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attisdropped LIMIT 1", (self.name,)
+        ).fetchone()
+        if self._lacks and dropped is not None:
+            raise DataError(
+                "SINK_DAMAGED",
+                f"{self.place} has no column {self._lacks[0]}, and a column was dropped from it: restore the table",
+            )
         if self.key is None:
             return ""
         self._nulls_are_equal = False

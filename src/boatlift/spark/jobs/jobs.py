@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,9 +26,7 @@ from boatlift.spark.jobs.planner import Background, StepPlanner
 from boatlift.spark.session.environment import RunningSettings
 from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.storage.records.payloads import RunsPayload, StepClock, payload_of, runs_of, to_json
-from boatlift.storage.remote_files import remote_of, removed
-
-logger = logging.getLogger(__name__)
+from boatlift.storage.remote_files import removed
 
 Made = TypeVar("Made")
 
@@ -192,7 +188,6 @@ class ScratchFiles:
         self._files = set(files)
         self._fresh: set[str] = set()
         self._kept: set[str] = set()
-        self._deleting = ThreadPoolExecutor(1, "boatlift-scratch")
 
     def made(self, names: Iterable[str]) -> None:
         """Record runs whose result is about to be delivered."""
@@ -220,23 +215,9 @@ class ScratchFiles:
             kept, self._kept = self._kept & gone, self._kept - gone
         for name in kept:
             (self._folder / Path(name).name).unlink(missing_ok=True)
-        paths = [self._folder / Path(name).name for name in gone - kept]
-        if paths and remote_of(paths[0]) is not None:
-            self._deleting.submit(_delete, paths)
-        else:
-            removed(paths)
+        removed(self._folder / Path(name).name for name in gone - kept)
 
     def kept(self, names: Iterable[str]) -> None:
         """Record runs that are objects of the store from now on: only the store deletes them."""
         with self._lock:
             self._kept.update(names)
-
-    def close(self) -> None:
-        self._deleting.shutdown(wait=False, cancel_futures=True)
-
-
-def _delete(paths: Sequence[Path]) -> None:
-    try:
-        removed(paths)
-    except BoatliftError as error:  # the next owner of the store deletes them
-        logger.warning("files of scratch are not deleted yet: %s", error)

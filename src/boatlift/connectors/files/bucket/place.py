@@ -56,8 +56,10 @@ class ObjectVersion(NamedTuple):
         """Return the state that a listing, or the answer to a HEAD, tells."""
         etag = meta["e_tag"] or ""
         strong = "" if etag.startswith("W/") else etag.strip('"')
+        # Where versioning is suspended, an object that is overwritten keeps the version "null".
+        version = "" if meta["version"] in (None, "null") else meta["version"]
         changed_at = int(meta["last_modified"].timestamp() * 1000)
-        return cls(endpoint, int(meta["size"]), strong, meta["version"] or "", changed_at)
+        return cls(endpoint, int(meta["size"]), strong, version, changed_at)
 
 
 class _Stat(NamedTuple):
