@@ -185,7 +185,8 @@ class DeltaPlace:
 
     def newest(self, name: str) -> int | None:
         """Return the newest step of a sink, or the newest token of its owners."""
-        return self.handle.transaction_version(name)
+        with self.errors("reading"):  # the client reads the log, though it has a handle
+            return self.handle.transaction_version(name)
 
     def record(self, step: int | None = None) -> StepOfTable | None:
         """Return the record of a step, or the newest record; None if it is in no commit that is kept.
@@ -339,8 +340,9 @@ class DeltaPlace:
         endpoint = endpoint_of(None)
         plain = {"AWS_ALLOW_HTTP": "true"} if endpoint.startswith("http://") else {}
         given = {"AWS_ENDPOINT_URL": endpoint} if endpoint else {}
-        again = {"max_retries": "8", "retry_timeout": f"{RETRY_FOR:g}s", "timeout": bucket_client.TIMEOUTS[0]}
-        return {"conditional_put": "etag", **again, **plain, **given}
+        # The time ends the tries: a refused connection uses up any small number of them at once.
+        again = {"max_retries": "1000", "retry_timeout": f"{RETRY_FOR:g}s", "backoff_config.max_backoff": "2s"}
+        return {"conditional_put": "etag", "timeout": bucket_client.TIMEOUTS[0], **again, **plain, **given}
 
     def _sync_log(self) -> None:
         """Make the commits of a local table durable: the client links them, and syncs nothing."""
