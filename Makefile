@@ -1,7 +1,7 @@
 # Boatlift's tasks. `make` lists them; the text after ## is what it shows.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kafka-jars check format test test-all crash mutants views identities endurance demo demo-standby demo-evolve demo-flights demo-shop demo-views kafka-demo bench lock docs clean
+.PHONY: help setup kafka-jars check format test test-all crash mutants views identities endurance demo demo-standby demo-evolve demo-flights demo-lake demo-shop demo-views kafka-demo bench lock docs clean
 SHELL := /bin/sh
 
 python := .venv/bin/python
@@ -60,6 +60,9 @@ demo-evolve: setup ## A program is changed three times on one store, taken back 
 
 demo-flights: setup ## The first example, killed again and again: bit for bit what an undisturbed run gives (some 4 minutes)
 	@$(python) examples/demo_flights.py
+
+demo-lake: setup kafka-jars ## Kafka to Delta, Parquet and PostgreSQL, the store in a bucket; driver and servers killed; DuckDB compares (3 minutes)
+	@$(python) examples/lake_demo.py $(SEED)
 
 demo-shop: setup kafka-jars ## Orders, customers that move and clicks in Kafka; six outputs; killed and compared with plain Python (some 4 minutes)
 	@$(python) examples/shop_demo.py

@@ -24,6 +24,7 @@ from boatlift.connectors.delta import sink as delta_sink
 from boatlift.connectors.delta.table import DeltaPlace, StepOfTable
 from boatlift.dataflow.contracts import Committed, Outcome, SinkContext
 from boatlift.errors import DataError, FencedError, InvalidError, UnavailableError
+from boatlift.storage import bucket_client
 from boatlift.storage.filesystem import FileSystem
 from boatlift.testing.fault_proxy import FaultProxy, ProxyFault
 from boatlift.testing.object_server import ObjectServer
@@ -361,6 +362,42 @@ def test_steps_through_faults_are_there_once(
     proxy.fault = lambda _method, _path: ProxyFault.NONE
     assert in_bucket(url) == visible(sink, 6)
     assert list(sink.verify()) == []
+
+
+def test_a_server_that_is_away_for_some_seconds_is_waited_for(object_server: ObjectServer, tmp_path: Path) -> None:
+    sink = delta(object_server.url(tmp_path.name))
+    sink.open(context())
+    object_server.kill()
+    back = threading.Timer(6.0, object_server.restart)
+    back.start()
+    try:
+        assert put(sink, tmp_path, 0) is Outcome.APPENDED
+    finally:
+        back.join()
+    assert in_bucket(object_server.url(tmp_path.name)) == visible(sink, 1)
+
+
+def test_a_server_that_goes_while_the_ledger_is_read_is_told(
+    proxy: FaultProxy, object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_client, "RETRY_FOR", 1.0)
+    newest = DeltaPlace.newest
+
+    def away(self: DeltaPlace, name: str) -> int | None:
+        if not name.endswith("/owner"):
+            proxy.fault = lambda _method, _path: ProxyFault.REFUSED
+        return newest(self, name)
+
+    sink = delta(object_server.url(tmp_path.name))
+    sink.open(context())
+    put(sink, tmp_path, 0)
+    monkeypatch.setattr(DeltaPlace, "newest", away)
+    with pytest.raises(UnavailableError, match=r"\[SINK_FAILED\] reading the table .* failed: .*; run again"):
+        put(sink, tmp_path, 1)
+    proxy.fault = lambda _method, _path: ProxyFault.NONE
+    monkeypatch.setattr(DeltaPlace, "newest", newest)
+    assert sink.open(context(2)) == Committed(0, len(rows_of(0)), "digest 0")
+    assert put(sink, tmp_path, 1) is Outcome.APPENDED
 
 
 def test_wrong_places_and_credentials_are_told(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import sqlite3
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from boatlift.testing.kafka_broker import KafkaBroker
+    from boatlift.testing.object_server import ObjectServer
+    from boatlift.testing.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.spark
 
@@ -91,3 +94,28 @@ def test_the_six_outputs_of_a_shop_are_what_plain_python_makes(
     shop = shop_demo.open_shop(tmp_path, kafka_broker.bootstrap, files=4, seed=7)
     run("shop", spark)
     shop_demo.judge(tmp_path, kafka_broker.bootstrap, shop)
+
+
+@pytest.mark.kafka
+def test_the_outputs_of_a_lake_are_what_duckdb_makes_and_a_row_that_is_wrong_is_found(
+    tmp_path: Path,
+    spark: SparkSession,
+    kafka_broker: KafkaBroker,
+    objects_for_tasks: ObjectServer,
+    postgres_server: PostgresServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BOATLIFT_DEMO_SERVERS", kafka_broker.bootstrap)
+    monkeypatch.setenv("BOATLIFT_DEMO_LAKE", objects_for_tasks.url(tmp_path.name))
+    import lake_demo
+
+    demo = lake_demo.Demo(kafka_broker, objects_for_tasks, postgres_server, tmp_path, seed=7)
+    demo.produce(3000)
+    bl.run(runpy.run_path(str(EXAMPLES / "lake_flights.py"))["lake"], "store", available_now=True, spark=spark)
+    demo.judge()
+    with postgres_server.connect(os.environ["PGDATABASE"]) as connection:
+        connection.execute("UPDATE routes SET flights = flights + 1 WHERE dest = 'BOS' AND origin = 'JFK'")
+    with pytest.raises(lake_demo.WrongError, match=r"PostgreSQL: 1 rows are lacking: .*; 1 are too many"):
+        demo.judge()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import CommitProperties, DeltaTable
 
+
 KNOWN_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
 """The features of tables that a sink can write; others promise readers what it does not know."""
 
@@ -39,7 +39,6 @@ _LOOKED_AT = 1000
 """The commits that are searched for the record of a step."""
 
 _AT_ONCE = 4
-_ASKED, _REST = 5, 0.05
 _T = TypeVar("_T")
 _PROPERTY = "boatlift"
 _FORGETS = "delta.setTransactionRetentionDuration"
@@ -124,25 +123,13 @@ class DeltaPlace:
         if self.is_local and not Path(self.place, "_delta_log").is_dir():
             return False
         try:
-            self._handle = self._asked("opening", lambda: DeltaTable(self.place, storage_options=self._options()))
+            self._handle = self._ask("opening", lambda: DeltaTable(self.place, storage_options=self._options()))
         except TableNotFoundError:
             return False
         return True
 
     def refresh(self) -> None:
-        self._asked("reading", self.handle.update_incremental)
-
-    def _asked(self, act: str, ask: Callable[[], _T]) -> _T:
-        """Ask, some times: the client does not ask again after an answer that is torn."""
-        for attempt in range(_ASKED):
-            try:
-                with self.errors(act):
-                    return ask()
-            except UnavailableError:
-                if attempt == _ASKED - 1:
-                    raise
-                time.sleep(_REST * 2**attempt)
-        raise AssertionError
+        self._ask("reading", self.handle.update_incremental)
 
     def create(self, schema: pa.Schema, owner: TableOwner) -> None:
         """Make the table, unless another process has made it meanwhile: `load` tells.
@@ -200,7 +187,8 @@ class DeltaPlace:
 
     def newest(self, name: str) -> int | None:
         """Return the newest step of a sink, or the newest token of its owners."""
-        return self.handle.transaction_version(name)
+        # The client reads the log again for it.
+        return self._ask("reading", partial(self.handle.transaction_version, name))
 
     def record(self, step: int | None = None) -> StepOfTable | None:
         """Return the record of a step, or the newest record; None if it is in no commit that is kept.
@@ -317,6 +305,17 @@ class DeltaPlace:
             return Path(self.place, name).read_bytes()
         client = self._bucket()
         return bytes(client.ask(f"reading {name}", lambda: obstore.get(client.small, name).bytes()))
+
+    def _ask(self, act: str, ask: Callable[[], _T]) -> _T:
+        """Ask until there is an answer, or time is up: the client gives up sooner, after a torn answer at once."""
+        for last in [True] if self.is_local else self._bucket().tries(f"{act} the table"):
+            try:
+                with self.errors(act):
+                    return ask()
+            except UnavailableError:
+                if last:
+                    raise
+        raise AssertionError
 
     @contextmanager
     def errors(self, act: str) -> Iterator[None]:
