@@ -26,8 +26,8 @@ REQUESTS = 1 if EVERY_POINT else 9
 """The driver is killed at every so many requests."""
 
 
-@pytest.fixture
-def victim(object_server: ObjectServer) -> Victim:
+@pytest.fixture(params=["", "store:"])
+def victim(object_server: ObjectServer, request: pytest.FixtureRequest) -> Victim:
     return Victim(
         flow="support.crash.flow:flow",
         judge=is_bit_for_bit,
@@ -37,6 +37,7 @@ def victim(object_server: ObjectServer) -> Victim:
         again=("store.create", "restore"),
         outcome="bit for bit equal",
         store=lambda folder: object_server.url(folder.name),
+        scratch=request.param,
     )
 
 

@@ -76,6 +76,7 @@ class Victim:
         outcome: What is true of it then, in words.
         make_input: Makes what it reads, for the folder that it runs in.
         store: From the folder that it runs in to the place of its store.
+        scratch: `store:` if tasks upload their files.
     """
 
     flow: str
@@ -87,6 +88,7 @@ class Victim:
     outcome: str
     make_input: Callable[[Path], None] = make_files
     store: Callable[[Path], str] = lambda _folder: "store"
+    scratch: str = ""
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ class Place:
 
     @property
     def _environment(self) -> dict[str, str]:
-        scratch = {"BOATLIFT_SCRATCH": str(self.folder / "scratch")}  # with a store elsewhere
+        scratch = {"BOATLIFT_SCRATCH": f"{self.victim.scratch}{self.folder / 'scratch'}"}  # with a store elsewhere
         return {**os.environ, **self.jvm.environment(), **scratch, "PYTHONPATH": str(TESTS)}
 
     def _ended(self, code: int) -> int:
