@@ -20,10 +20,10 @@ from pyspark.sql import functions as F
 import boatlift as bl
 from boatlift.connectors import delta
 from boatlift.connectors.delta import sink as delta_sink
-from boatlift.connectors.delta import table as delta_table
 from boatlift.connectors.delta.table import DeltaPlace, StepOfTable
 from boatlift.dataflow.contracts import Committed, Outcome, SinkContext
 from boatlift.errors import DataError, FencedError, InvalidError, UnavailableError
+from boatlift.storage import bucket_client
 from boatlift.storage.filesystem import FileSystem
 from boatlift.testing.fault_proxy import FaultProxy, ProxyFault
 from boatlift.testing.object_server import ObjectServer
@@ -321,7 +321,7 @@ def test_steps_through_faults_are_there_once(
 ) -> None:
     """Every seventh request of whatever kind fails, also while owners follow one another.
 
-    The client does not ask again for a list that was torn, so these are fewer.
+    A torn answer begins a commit anew, and a commit has some seven requests: these faults are fewer.
     """
     url, requests, often = object_server.url(tmp_path.name), count(1), 19 if fault is ProxyFault.TORN else 7
     proxy.fault = lambda _method, _path: fault if next(requests) % often == 0 else ProxyFault.NONE
@@ -354,7 +354,7 @@ def test_a_server_that_is_away_for_some_seconds_is_waited_for(object_server: Obj
 def test_a_server_that_goes_while_the_ledger_is_read_is_told(
     proxy: FaultProxy, object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delta_table, "RETRY_FOR", 1.0)
+    monkeypatch.setattr(bucket_client, "RETRY_FOR", 1.0)
     newest = DeltaPlace.newest
 
     def away(self: DeltaPlace, name: str) -> int | None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from boatlift.dataflow.contracts import Committed
 from boatlift.errors import BoatliftError, InvalidError, UnavailableError
@@ -28,6 +28,8 @@ from boatlift.storage.filesystem import DurableFolders, FileSystem
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import CommitProperties, DeltaTable
+
+_T = TypeVar("_T")
 
 KNOWN_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
 """The features of tables that a sink can write; others promise readers what it does not know."""
@@ -117,16 +119,14 @@ class DeltaPlace:
 
         if self.is_local and not Path(self.place, "_delta_log").is_dir():
             return False
-        with self.errors("opening"):
-            try:
-                self._handle = DeltaTable(self.place, storage_options=self._options())
-            except TableNotFoundError:
-                return False
+        try:
+            self._handle = self._ask("opening", lambda: DeltaTable(self.place, storage_options=self._options()))
+        except TableNotFoundError:
+            return False
         return True
 
     def refresh(self) -> None:
-        with self.errors("reading"):
-            self.handle.update_incremental()
+        self._ask("reading", self.handle.update_incremental)
 
     def create(self, schema: pa.Schema, owner: TableOwner) -> None:
         """Make the table, unless another process has made it meanwhile: `load` tells.
@@ -185,8 +185,8 @@ class DeltaPlace:
 
     def newest(self, name: str) -> int | None:
         """Return the newest step of a sink, or the newest token of its owners."""
-        with self.errors("reading"):  # the client reads the log, though it has a handle
-            return self.handle.transaction_version(name)
+        # The client reads the log again for it.
+        return self._ask("reading", partial(self.handle.transaction_version, name))
 
     def record(self, step: int | None = None) -> StepOfTable | None:
         """Return the record of a step, or the newest record; None if it is in no commit that is kept.
@@ -302,6 +302,17 @@ class DeltaPlace:
         client = self._bucket()
         return bytes(client.ask(f"reading {name}", lambda: obstore.get(client.small, name).bytes()))
 
+    def _ask(self, act: str, ask: Callable[[], _T]) -> _T:
+        """Ask until there is an answer, or time is up: the client gives up sooner, after a torn answer at once."""
+        for last in [True] if self.is_local else self._bucket().tries(f"{act} the table"):
+            try:
+                with self.errors(act):
+                    return ask()
+            except UnavailableError:
+                if last:
+                    raise
+        raise AssertionError
+
     @contextmanager
     def errors(self, act: str) -> Iterator[None]:
         """Turn the errors of the client into the sink's."""
@@ -340,9 +351,8 @@ class DeltaPlace:
         endpoint = endpoint_of(None)
         plain = {"AWS_ALLOW_HTTP": "true"} if endpoint.startswith("http://") else {}
         given = {"AWS_ENDPOINT_URL": endpoint} if endpoint else {}
-        # The time ends the tries: a refused connection uses up any small number of them at once.
-        again = {"max_retries": "1000", "retry_timeout": f"{RETRY_FOR:g}s", "backoff_config.max_backoff": "2s"}
-        return {"conditional_put": "etag", "timeout": bucket_client.TIMEOUTS[0], **again, **plain, **given}
+        again = {"max_retries": "8", "retry_timeout": f"{RETRY_FOR:g}s", "timeout": bucket_client.TIMEOUTS[0]}
+        return {"conditional_put": "etag", **again, **plain, **given}
 
     def _sync_log(self) -> None:
         """Make the commits of a local table durable: the client links them, and syncs nothing."""
