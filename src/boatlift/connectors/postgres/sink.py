@@ -53,8 +53,9 @@ def postgres(
     """Return a sink that keeps the newest row of every key in a table of a PostgreSQL database, exactly once.
 
     Args:
-        conninfo: A connection string, as `dbname=shop` or `postgresql://db/shop`. What it leaves out is in `PGHOST`,
-            `PGUSER`, `PGPASSWORD` and their like, or in a password file. The password is in no record and no message.
+        conninfo: A connection string, as `dbname=shop` or `postgresql://db/shop`. Other values are those of
+            `PGHOST`, `PGUSER`, `PGPASSWORD` and their like, or of a password file. The password is in no record and no
+            message.
         table: The table, with its schema or without: `routes`, `sales.routes`. The sink makes it, and no other program
             writes to it. Case matters.
         key: The columns that tell rows apart; NULL is a key like any other. None: rows are appended, with their

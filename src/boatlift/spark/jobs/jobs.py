@@ -187,7 +187,7 @@ class ScratchFiles:
         self._lock = threading.Lock()
         self._files = set(files)
         self._fresh: set[str] = set()
-        self._kept: set[str] = set()
+        self._kept = set(files)  # what is adopted is an object already, if tasks upload their files
 
     def made(self, names: Iterable[str]) -> None:
         """Record runs whose result is about to be delivered."""

@@ -24,6 +24,10 @@ VARIABLE = "BOATLIFT_WORKERS"
 BATCHES, LONG_RUNNING = "batch", "long_running"
 
 
+_passed: set[str] = set()
+"""The variables that `pass_credentials` has given last."""
+
+
 class _Environment(dict[str, str]):
     """The context's environment, with one more variable for threads that build the plan of a pool's job."""
 
@@ -66,8 +70,10 @@ def pass_credentials(context: SparkContext) -> None:
         return
     now = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     held = context.environment
-    for name in [name for name in held if name.startswith("AWS_") and name not in now]:
-        del held[name]
+    for name in _passed - now.keys():  # not what the user has given by spark.executorEnv
+        held.pop(name, None)
+    _passed.clear()
+    _passed.update(now)
     held.update(now)
 
 
