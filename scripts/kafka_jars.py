@@ -1,8 +1,9 @@
 """Fetches the jars of a Kafka broker into .kafka/libs by Maven (`make kafka-jars`); quick when they are there.
 
 The argument `spark` fetches the jars of Spark's own connector into .kafka/spark/libs, `flink` those of Flink into
-.kafka/flink/libs, and `postgres` the driver of Spark's JDBC writer into .kafka/postgres/libs: peers in benchmarks. Any
-number of these programs may run at once, and any of them be killed: a folder named `libs` is always whole.
+.kafka/flink/libs, `postgres` the driver of Spark's JDBC writer into .kafka/postgres/libs, and `delta` the Delta sink of
+Structured Streaming into .kafka/delta/libs: peers in benchmarks. Any number of these programs may run at once, and any
+of them be killed: a folder named `libs` is always whole.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case []:
             provide(POM, FOLDER)
-        case [("spark" | "flink" | "postgres") as peer]:
+        case [("spark" | "flink" | "postgres" | "delta") as peer]:
             provide(POM.with_name(f"{peer}.xml"), FOLDER / peer)
         case _:
-            stop("say spark, flink, postgres or nothing")
+            stop("say spark, flink, postgres, delta or nothing")

@@ -44,11 +44,15 @@ class Side:
     Args:
         module: The module to run: `benchmarks.peers.streaming_peer`, `benchmarks.sides.boatlift_side`.
         environment: On top of this process's own.
+        python: The interpreter, if a peer needs another Spark.
         options: Handed to `prepare`.
     """
 
-    def __init__(self, module: str, environment: Mapping[str, str] | None = None, **options: Any) -> None:
+    def __init__(
+        self, module: str, environment: Mapping[str, str] | None = None, python: str = sys.executable, **options: Any
+    ) -> None:
         self._module = module
+        self._python = python
         self._environment = dict(environment or {})
         self._options = options
         self._work: tempfile.TemporaryDirectory[str] | None = None
@@ -82,7 +86,7 @@ class Side:
     def start(self, **options: Any) -> Answer:
         """Start the process, again after `kill`, on the folder as it is."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", self._module],
+            [self._python, "-m", self._module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

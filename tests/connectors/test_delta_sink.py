@@ -24,11 +24,13 @@ from boatlift.connectors.delta import sink as delta_sink
 from boatlift.connectors.delta.table import DeltaPlace, StepOfTable
 from boatlift.dataflow.contracts import Committed, Outcome, SinkContext
 from boatlift.errors import DataError, FencedError, InvalidError, UnavailableError
+from boatlift.spark.tasks.stage import fresh_run
 from boatlift.storage import bucket_client
 from boatlift.storage.filesystem import FileSystem
+from boatlift.storage.object_store import BucketOptions, ObjectStore
 from boatlift.testing.fault_proxy import FaultProxy, ProxyFault
 from boatlift.testing.object_server import ObjectServer
-from connectors.conformance import SCHEMA, STORE, context, ordered, put, rows_of, stage, visible
+from connectors.conformance import SCHEMA, STORE, batch_of, context, ordered, put, rows_of, stage, visible
 from connectors.sink_cases import DeltaCase
 from support.changes import write
 
@@ -366,6 +368,45 @@ def test_steps_through_faults_are_there_once(
     proxy.fault = lambda _method, _path: ProxyFault.NONE
     assert in_bucket(url) == visible(sink, 6)
     assert list(sink.verify()) == []
+
+
+@pytest.mark.parametrize("uploads", [True, False])
+def test_the_server_copies_pieces_that_it_has(
+    object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uploads: bool
+) -> None:
+    import obstore
+
+    put, sent = obstore.put, []
+
+    def told(store: Any, name: str, *given: Any, **named: Any) -> Any:
+        sent.append(name)
+        return put(store, name, *given, **named)
+
+    options = BucketOptions(uploads_scratch=uploads)
+    store = ObjectStore.open(object_server.url(f"{tmp_path.name}-store"), tmp_path / "scratch", options, create=True)
+    store.scratch(1)
+    url = object_server.url(tmp_path.name)
+    sink = delta(url)
+    sink.open(context())
+    staged = [sink.stager().stage(str(store.scratch(1)), fresh_run(1), 0, iter([batch_of(rows_of(0))]))]
+    monkeypatch.setattr(obstore, "put", told)
+    assert sink.commit(0, len(rows_of(0)), "digest 0", staged) is Outcome.APPENDED
+    assert sum(name.startswith("part-") for name in sent) == (0 if uploads else 1)
+    assert in_bucket(url) == visible(sink, 1)
+    assert list(sink.verify()) == []
+
+
+def test_a_local_table_shares_the_bytes_of_a_piece_and_outlives_it(tmp_path: Path) -> None:
+    sink = delta(tmp_path / "place")
+    sink.open(context())
+    staged = stage(sink, tmp_path, 0)
+    pieces = [Path(each.place) for each in staged if each.place]
+    inodes = {piece.stat().st_ino for piece in pieces}
+    sink.commit(0, len(rows_of(0)), "digest 0", staged)
+    assert {path.stat().st_ino for path in (tmp_path / "place").glob("*.parquet")} == inodes
+    for piece in pieces:
+        piece.unlink()
+    assert held(tmp_path / "place") == visible(sink, 1)
 
 
 def test_a_server_that_is_away_for_some_seconds_is_waited_for(object_server: ObjectServer, tmp_path: Path) -> None:

@@ -22,13 +22,12 @@ from boatlift.connectors.kit import (
     StepLedger,
     checked_options,
     first_difference,
-    read_pieces,
+    gathering,
     user_columns,
-    whole_number,
 )
 from boatlift.dataflow.columns import WEIGHT
-from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged
-from boatlift.dataflow.policies import Batch, seconds_in
+from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged, Stager
+from boatlift.dataflow.policies import Batch
 from boatlift.errors import FencedError, Finding, InvalidError, UnavailableError
 from boatlift.paths import refuse_place
 
@@ -70,10 +69,7 @@ def delta(
     refuse_place(path, "a delta sink")
     if compression not in _COMPRESSIONS:
         raise InvalidError("BAD_OPTION", f"compression is {compression!r}: choose one of {', '.join(_COMPRESSIONS)}")
-    if rows is not None and every is None:
-        raise InvalidError("BAD_OPTION", "rows bounds the commits of every: give every, too, as in every='1 minute'")
-    bound = None if rows is None else whole_number("rows", rows)
-    gathers = None if every is None else Batch(seconds=seconds_in(every, "every"), rows=bound)
+    gathers = gathering(every, rows)
     is_url = str(path).startswith("s3://")
     return DeltaSink(str(path).rstrip("/") if is_url else str(Path(path).absolute()), compression, gathers)
 
@@ -126,6 +122,11 @@ class DeltaSink(SinkBase):
             raise table.doubt
         raise FencedError("FENCED", f"other processes keep claiming {self._place}: stop this one or those")
 
+    def stager(self) -> Stager:
+        from boatlift.connectors.delta.pieces import ParquetStager
+
+        return ParquetStager(self._schema, self._compression)
+
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
         ledger, table = self._ledger, self._opened_table
         if self._failed is not None:
@@ -169,8 +170,9 @@ class DeltaSink(SinkBase):
                 return self._compare(table, now, staged)
             self._check_columns(table)
             if files is None:
-                pieces = [piece.cast(self._schema) for piece in read_pieces(now.rows, staged)]
-                files = table.write(pieces, self._compression)
+                from boatlift.connectors.delta.pieces import pieces_of
+
+                files = table.write(pieces_of(now.rows, staged))
             record = StepOfTable(context.token, now.step, now.rows, now.digest, [each.name for each in files])
             if table.commit(files, {self._name: now.step, f"{self._name}/owner": context.token}, record):
                 return Outcome.APPENDED
@@ -191,7 +193,10 @@ class DeltaSink(SinkBase):
         files = found.files
 
         def difference() -> str:
-            return first_difference(table.read(files), read_pieces(now.rows, staged)) if files else ""
+            from boatlift.connectors.delta.pieces import pieces_of
+
+            now_there = [each.rows() for each in pieces_of(now.rows, staged)]
+            return first_difference(table.read(files), now_there) if files else ""
 
         return self._ledger.compare(now, found.committed, difference)
 

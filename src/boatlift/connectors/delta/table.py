@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from boatlift.dataflow.contracts import Committed
@@ -26,10 +27,13 @@ from boatlift.storage import bucket_client
 from boatlift.storage.bucket_client import RETRY_FOR, BucketClient, client_of, endpoint_of
 from boatlift.storage.filesystem import DurableFolders, FileSystem
 from boatlift.storage.object_store import ObjectStore
+from boatlift.storage.remote_files import remote_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import CommitProperties, DeltaTable
+
+    from boatlift.connectors.delta.pieces import Piece
 
 
 KNOWN_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
@@ -256,31 +260,46 @@ class DeltaPlace:
         self.sync()
         return True
 
-    def write(self, pieces: Sequence[pa.Table], compression: str) -> list[DataFile]:
-        """Write each piece as a data file under a new name, durable, and return them as `commit` takes them."""
+    def write(self, pieces: Sequence[Piece]) -> list[DataFile]:
+        """Give each piece a new name in the table's place, durable, and return the files as `commit` takes them."""
         if not pieces:
             return []
         with ThreadPoolExecutor(min(_AT_ONCE, len(pieces)), "boatlift-delta") as pool:
-            return list(pool.map(partial(self._write, compression), pieces))
+            files = list(pool.map(self._write, pieces))
+        if self.is_local:
+            with self.errors("syncing"):
+                self._files.sync_folder(Path(self.place))
+        return files
 
-    def _write(self, compression: str, piece: pa.Table) -> DataFile:
-        import obstore
-        import pyarrow.parquet as pq
+    def _write(self, piece: Piece) -> DataFile:
+        from boatlift.connectors.delta.pieces import statistics
 
-        name, level = f"part-{uuid.uuid4()}.parquet", 1 if compression == "zstd" else None
-        with self.errors("writing to"), ExitStack() as stack:
-            folder = self.place if self.is_local else stack.enter_context(TemporaryDirectory(prefix="boatlift-delta-"))
-            path = Path(folder, name)
-            pq.write_table(piece, path, compression=compression, compression_level=level)
-            written = path.stat()
+        name = f"part-{uuid.uuid4()}.parquet"
+        found = piece.path.stat()
+        with self.errors("writing to"):
             if self.is_local:
+                path = Path(self.place, name)
+                _link_or_copy(piece, path)
                 self._files.sync_file(path)
             else:
-                client = self._bucket()
-                client.ask(
-                    f"writing {name}", partial(obstore.put, client.of(written.st_size), name, path, use_multipart=False)
-                )
-        return DataFile(name, written.st_size, written.st_mtime_ns // 1_000_000, json.dumps(statistics(piece)))
+                self._put(piece, name, found.st_size)
+        known = json.dumps(statistics(piece.metadata, piece.schema))
+        return DataFile(name, found.st_size, time.time_ns() // 1_000_000, known)
+
+    def _put(self, piece: Piece, name: str, size: int) -> None:
+        """Copy a piece on the server if it is in the same bucket, as scratch in the store is; else upload it."""
+        import obstore
+
+        client, remote = self._bucket(), remote_of(piece.place)
+        bucket = "/".join(self.place.split("/")[:3])
+        if remote is None or remote.endpoint != endpoint_of(None) or not remote.url.startswith(f"{bucket}/"):
+            put = partial(obstore.put, client.of(size), name, piece.path, mode="overwrite", use_multipart=False)
+            client.ask(f"writing {name}", put)
+            return
+        client = client_of(bucket, remote.endpoint)
+        origin = f"{remote.url}/{remote.name}".removeprefix(f"{bucket}/")
+        copied = partial(obstore.copy, client.of(size), origin, f"{self.place}/{name}".removeprefix(f"{bucket}/"))
+        client.ask(f"copying {name}", copied)
 
     def sizes(self) -> dict[str, int]:
         """Return the data files that are there."""
@@ -388,27 +407,15 @@ def _record_in(commit: bytes) -> StepOfTable | None:
     return None
 
 
-def statistics(rows: pa.Table) -> dict[str, Any]:
-    """Return what readers use to pass files over: rows, NULLs, and the range of integers and dates.
-
-    Ranges of other types are left out: a range that is only nearly right loses rows for readers.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    flat = [name for name in rows.schema.names if not pa.types.is_nested(rows.schema.field(name).type)]
-    kinds = {name: rows.schema.field(name).type for name in flat}
-    ranged = [name for name in flat if pa.types.is_integer(kinds[name]) or pa.types.is_date32(kinds[name])]
-    ranges = {name: pc.min_max(rows.column(name)).as_py() for name in ranged}
-    known = {name: each for name, each in ranges.items() if each["min"] is not None}
-
-    def shown(end: str) -> dict[str, Any]:
-        return {
-            name: value if isinstance(value := each[end], int) else value.isoformat() for name, each in known.items()
-        }
-
-    nulls = {name: rows.column(name).null_count for name in flat}
-    return {"numRecords": rows.num_rows, "nullCount": nulls, "minValues": shown("min"), "maxValues": shown("max")}
+def _link_or_copy(piece: Piece, path: Path) -> None:
+    if remote_of(piece.place) is None:  # a copy of an object has other rights
+        try:
+            path.hardlink_to(piece.path)
+        except OSError:  # scratch is on another disk
+            pass
+        else:
+            return
+    shutil.copyfile(piece.path, path)
 
 
 def _properties(transactions: list[Any] | None = None, metadata: dict[str, str] | None = None) -> CommitProperties:

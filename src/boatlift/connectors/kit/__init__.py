@@ -6,10 +6,11 @@ shows the parts in use.
 | part | for |
 |---|---|
 | `ArrowStager`, `read_pieces` | sinks: rows on their way from the tasks to `commit` |
+| `checked_batches`, `checked_receipts` | stagers of other files: the same checks |
 | `StepLedger`, `Decision`, `fenced`, `of_another_store` | sinks: the decision about a step, and the texts of errors |
 | `user_columns`, `first_difference`, `difference_of_rows` | sinks: the user's columns; the first row that differs |
 | `columns_of`, `required_of`, `struct_of`, `nullable`, `Columns` | sources: a declared schema |
-| `checked_options`, `checked_methods`, `whole_number` | functions for users: bad arguments are errors |
+| `checked_options`, `checked_methods`, `whole_number`, `gathering` | functions for users: bad arguments are errors |
 | `SourceBase`, `SinkBase` | defaults for the members that most connectors leave alone |
 | `SinkWrapper`, `SourceWrapper` | connectors around connectors |
 | `kit.tasks`: `guarded`, `job_parameters`, `parts_of_tasks` | code that runs in Spark's tasks; imports PySpark |
@@ -24,11 +25,11 @@ inside functions, or in modules that only tasks load.
 """
 
 from boatlift.connectors.kit.bases import SinkBase, SinkWrapper, SourceBase, SourceWrapper
-from boatlift.connectors.kit.checked_options import checked_methods, checked_options, whole_number
+from boatlift.connectors.kit.checked_options import checked_methods, checked_options, gathering, whole_number
 from boatlift.connectors.kit.declared_columns import Columns, columns_of, null_fault, nullable, required_of, struct_of
 from boatlift.connectors.kit.step_ledger import Decision, StepLedger, fenced, of_another_store
 from boatlift.connectors.kit.step_rows import difference_of_rows, first_difference, user_columns
-from boatlift.spark.tasks.staging import ArrowStager, read_pieces
+from boatlift.spark.tasks.staging import ArrowStager, checked_batches, checked_receipts, read_pieces
 
 __all__ = [
     "ArrowStager",
@@ -39,12 +40,15 @@ __all__ = [
     "SourceBase",
     "SourceWrapper",
     "StepLedger",
+    "checked_batches",
     "checked_methods",
     "checked_options",
+    "checked_receipts",
     "columns_of",
     "difference_of_rows",
     "fenced",
     "first_difference",
+    "gathering",
     "null_fault",
     "nullable",
     "of_another_store",

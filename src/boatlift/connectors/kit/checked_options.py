@@ -8,6 +8,7 @@ from functools import wraps
 from inspect import Parameter, getmembers, isfunction, signature
 from typing import ParamSpec, TypeVar
 
+from boatlift.dataflow.policies import Batch, seconds_in
 from boatlift.errors import InvalidError
 
 P = ParamSpec("P")
@@ -61,6 +62,22 @@ def whole_number(name: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InvalidError("BAD_OPTION", f"{name} is {value!r}: give a whole number from 1 on")
     return value
+
+
+def gathering(every: str | None, rows: int | None) -> Batch | None:
+    """Return the bounds of a step of a sink that gathers steps; None if it does not.
+
+    Args:
+        every: A period, such as `"1 minute"`.
+        rows: With `every`: a step ends earlier, with the one that brings it to this number of rows.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+    """
+    if rows is not None and every is None:
+        raise InvalidError("BAD_OPTION", "rows bounds what every gathers: give every, too, as in every='1 minute'")
+    bound = None if rows is None else whole_number("rows", rows)
+    return None if every is None else Batch(seconds=seconds_in(every, "every"), rows=bound)
 
 
 def _flaw(parameters: list[Parameter], given: int, named: Collection[str], *, whole: bool) -> str:

@@ -17,15 +17,15 @@ from boatlift.connectors.kit import (
     StepLedger,
     checked_options,
     first_difference,
+    gathering,
     read_pieces,
     user_columns,
-    whole_number,
 )
 from boatlift.connectors.parquet.bucket import ParquetBucketSink
 from boatlift.connectors.parquet.folder import FolderIdentity, OwnedFolder, StepFolder, io_errors
 from boatlift.dataflow.columns import WEIGHT, quoted
 from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged
-from boatlift.dataflow.policies import Batch, seconds_in
+from boatlift.dataflow.policies import Batch
 from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
 from boatlift.paths import refuse_place, refuse_url
 from boatlift.storage.filesystem import FileSystem
@@ -80,10 +80,7 @@ def parquet(
         raise InvalidError(
             "BAD_OPTION", "every gathers new rows, and a sink with a key takes changes: leave out the key, or every"
         )
-    if rows is not None and every is None:
-        raise InvalidError("BAD_OPTION", "rows bounds the files of every: give every, too, as in every='1 minute'")
-    bound = None if rows is None else whole_number("rows", rows)
-    gathers = None if every is None else Batch(seconds=seconds_in(every, "every"), rows=bound)
+    gathers = gathering(every, rows)
     keyed_by = None if key is None else tuple(key)
     if is_url:
         return ParquetBucketSink(str(path), keyed_by, compression, gathers=gathers)

@@ -39,28 +39,52 @@ class ArrowStager:
         """
         import pyarrow as pa
 
-        from boatlift.state.column import as_declared
-
         rows = 0
         place = str(Path(folder) / name)
         writer: pa.RecordBatchFileWriter | None = None
         try:
             with writing(place):
-                for batch in batches:
-                    # Nullability may differ between plan and sink; names and types may not.
-                    columns = list(map(as_declared, batch.columns, self.schema.types))
-                    _check_columns(batch.schema.names, columns, self.schema)
-                    if not batch.num_rows:
-                        continue
+                for batch in checked_batches(batches, self.schema):
                     if writer is None:
                         writer = pa.ipc.new_file(place, self.schema)
-                    writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+                    writer.write_batch(batch)
                     rows += batch.num_rows
                 if writer is not None:
                     writer.close()
         except OSError as error:
             raise UnavailableError("STORE_FAILED", f"cannot stage rows in {place}: {error}") from error
         return Staged(partition, rows, place if rows else "")
+
+
+def checked_batches(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the batches that have rows, in a sink's schema.
+
+    Raises:
+        InternalError: a batch does not have these columns.
+    """
+    import pyarrow as pa
+
+    from boatlift.state.column import as_declared
+
+    for batch in batches:
+        # Nullability may differ between plan and sink; names and types may not.
+        columns = list(map(as_declared, batch.columns, schema.types))
+        _check_columns(batch.schema.names, columns, schema)
+        if batch.num_rows:
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def checked_receipts(rows: int, staged: Sequence[Staged]) -> list[Staged]:
+    """Return the receipts of a step that have rows, in order of partition.
+
+    Raises:
+        InternalError: receipts and step disagree about the number of rows.
+    """
+    receipts = sorted(staged, key=lambda receipt: receipt.partition)
+    if sum(receipt.rows for receipt in receipts) != rows:
+        counts = [receipt.rows for receipt in receipts]
+        raise InternalError("INTERNAL", f"a step of {rows} rows was handed to its sink with receipts for {counts}")
+    return [receipt for receipt in receipts if receipt.rows]
 
 
 def read_pieces(rows: int, staged: Sequence[Staged]) -> list[pa.Table]:
@@ -75,14 +99,8 @@ def read_pieces(rows: int, staged: Sequence[Staged]) -> list[pa.Table]:
     """
     import pyarrow as pa
 
-    receipts = sorted(staged, key=lambda receipt: receipt.partition)
-    if sum(receipt.rows for receipt in receipts) != rows:
-        counts = [receipt.rows for receipt in receipts]
-        raise InternalError("INTERNAL", f"a step of {rows} rows was handed to its sink with receipts for {counts}")
     pieces = []
-    for receipt in receipts:
-        if not receipt.rows:
-            continue
+    for receipt in checked_receipts(rows, staged):
         try:
             with pa.memory_map(fetched(receipt.place)) as source:
                 piece = pa.ipc.open_file(source).read_all()
