@@ -2,8 +2,8 @@
 
 Once with scratch on the local disk, and once with scratch in the store: tasks upload what they write.
 
-SeaweedFS runs on this machine, and a proxy before it delays each request. Both sides share the processors with what
-they are measured beside; the object store and its proxy take theirs from their own side alone.
+SeaweedFS runs on this machine, and a proxy before it delays each request. An object store is elsewhere in earnest: so
+its server runs at the lowest priority, and takes the processors while a side leaves them idle, as far as it can.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ def measure(effort: Effort) -> Result:
 
     with ExitStack() as stack:
         server = stack.enter_context(ObjectServer())
+        server.yields()
         proxy = stack.enter_context(FaultProxy(server.port, delay=DELAY))
         environment = server.environment_at(proxy.port)
         folder = stack.enter_context(TemporaryDirectory())

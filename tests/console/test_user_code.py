@@ -80,8 +80,9 @@ def test_a_store_that_is_a_url(here: Path, monkeypatch: pytest.MonkeyPatch, caps
     for url in ("s3://bucket", "s3://bucket/", "s3:///prefix"):
         assert boatlift(monkeypatch, "run", "mine:flow", "--store", url) == 2
         assert f"[BAD_OPTION] a store cannot be at {url}: give s3://BUCKET/PREFIX" in capsys.readouterr().err
-    assert boatlift(monkeypatch, "run", "mine:flow", "--store", "store", "--scratch", "scratch") == 2
-    assert "[BAD_OPTION] --scratch is for s3:// stores" in capsys.readouterr().err
+    for option, value in (("scratch", "scratch"), ("linger", "0.2"), ("cache", "1000")):
+        assert boatlift(monkeypatch, "run", "mine:flow", "--store", "store", f"--{option}", value) == 2
+        assert f"[BAD_OPTION] --{option} is for s3:// stores" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_session")

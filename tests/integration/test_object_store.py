@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import chdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,19 @@ def test_scratch_in_the_store_leaves_nothing_but_what_the_log_names(
     assert list(verify(open_store(url, create=False))) == []
     left = BucketClient(object_server.url(tmp_path.name), object_server.environment["AWS_ENDPOINT_URL"], 30.0)
     until(lambda: left.sizes("scratch/") == {})
+
+
+def test_the_bound_of_the_cache_reaches_workers(url: str, tmp_path: Path, spark: SparkSession) -> None:
+    @F.udf(returnType="string")
+    def bound(_: int) -> str | None:
+        return os.environ.get("BOATLIFT_CACHE")
+
+    flow = bl.Dataflow("bounds")
+    rows = flow.source("rows", bl.files("in/*.csv", schema="k INT, v LONG"))
+    told = rows.transform("told", lambda frame: frame.select(bound("k").alias("bound")), deterministic=True)
+    told.sink("out", bl.parquet(tmp_path / "out"))
+    bl.run(flow, bl.store(url, cache=54_321), available_now=True, spark=spark)
+    assert {*pq.read_table(tmp_path / "out").column("bound").to_pylist()} == {"54321"}
 
 
 def test_a_dataflow_refuses_the_prefix_of_another_one(url: str, spark: SparkSession) -> None:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import obstore
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from pyspark.sql import functions as F
 
 import boatlift as bl
+from boatlift.runtime.host.points import change_points
+from boatlift.testing.object_server import ObjectServer
+from support.buckets import bucket_of
 from support.changes import evolve, run
 
 if TYPE_CHECKING:
@@ -38,12 +47,16 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def typed() -> bl.Dataflow:
-    flow = bl.Dataflow("flow")
+def kept_rows(flow: bl.Dataflow) -> bl.Stream:
     flow.source("numbers", bl.generator({"n": "id"}, rows_per_step=4, steps=2))
     columns = ", ".join(f"{value} AS {name}" for name, value in VALUES.items())
     flow.sql("rows", f"SELECT n, count(*) AS c, {columns} FROM numbers GROUP BY n")
-    kept = flow.sql("kept", "SELECT * FROM rows")
+    return flow.sql("kept", "SELECT * FROM rows")
+
+
+def typed() -> bl.Dataflow:
+    flow = bl.Dataflow("flow")
+    kept = kept_rows(flow)
     kept.sink("table", bl.sqlite("a.db", table="kept", key=["n"], nan="text"))
     kept.sink("upserts", bl.parquet("upserts", key=["n"]))
     kept.sink("changes", bl.parquet("changes"))
@@ -76,4 +89,83 @@ def test_a_value_that_somebody_changed_by_hand_is_put_right(here: Path, spark: S
     evolve(typed(), spark, all="fill")
     with sqlite3.connect("a.db") as database:
         assert database.execute("SELECT * FROM kept ORDER BY n").fetchall() == before
+    del here
+
+
+def in_lakes(url: str, factor: int = 1) -> bl.Dataflow:
+    """Sinks whose files are read back in tasks."""
+    flow = bl.Dataflow("lakes")
+    kept = kept_rows(flow).transform("scaled", lambda rows: rows.withColumn("c", rows.c * factor))
+    kept.sink("upserts", bl.parquet(f"{url}/upserts", key=["n"]))
+    kept.sink("changes", bl.parquet(f"{url}/changes"))
+    kept.sink("table", bl.delta(f"{url}/table"))
+    kept.sink("here", bl.delta("table"))
+    return flow
+
+
+def rows_of(url: str, sink: str) -> pa.Table:
+    """Return all rows of a sink's files, in the order of their steps."""
+    if sink in ("table", "here"):
+        place = f"{url}/table" if sink == "table" else "table"
+        options = {"AWS_ALLOW_HTTP": "true", "AWS_ENDPOINT_URL": os.environ["AWS_ENDPOINT_URL"]}
+        return pa.table(DeltaTable(place, storage_options=options).to_pyarrow_dataset().to_table())
+    client = bucket_of(f"{url.removeprefix('s3://boatlift/')}/{sink}")
+    names = sorted(each["path"] for page in obstore.list(client) for each in page)
+    return pa.concat_tables(pq.read_table(pa.BufferReader(obstore.get(client, name).bytes())) for name in names)
+
+
+def seen(url: str, sink: str) -> Counter[tuple[Any, ...]]:
+    held: Counter[tuple[Any, ...]] = Counter()
+    newest: dict[int, tuple[Any, ...]] = {}
+    rows = rows_of(url, sink)
+    for row in rows.select(["n", "c", "word", "_weight"]).to_pylist():
+        weight, values = row.pop("_weight"), tuple(row.values())
+        held[values] += weight
+        if weight > 0:
+            newest[row["n"]] = values
+        else:
+            newest.pop(row["n"], None)
+    return Counter(newest.values()) if sink == "upserts" else +held
+
+
+def test_files_in_buckets_and_delta_tables_are_corrected_and_taken_back(
+    here: Path, spark: SparkSession, object_server: ObjectServer
+) -> None:
+    url = object_server.url(here.name)
+    sinks = ("upserts", "changes", "table", "here")
+    run(in_lakes(url), spark)
+    rows, before = {sink: rows_of(url, sink).num_rows for sink in sinks}, {sink: seen(url, sink) for sink in sinks}
+    assert len(before["here"]) == 8
+    evolve(in_lakes(url), spark, all="fill")
+    assert {sink: rows_of(url, sink).num_rows for sink in sinks} == rows, "an unchanged program corrects nothing"
+    list(change_points(Path("store"), "before"))
+    evolve(in_lakes(url, factor=3), spark)
+    for sink in sinks:
+        assert seen(url, sink) == {(n, 3 * c, word): 1 for n, c, word in before[sink]}
+    plan = bl.evolution(in_lakes(url), "store", to="before", spark=spark)
+    bl.rewind(in_lakes(url), "store", to="before", evolve=plan.id, spark=spark)
+    assert {sink: seen(url, sink) for sink in sinks} == before
+
+
+def test_a_file_that_is_gone_is_told_and_nothing_is_lost(here: Path, spark: SparkSession) -> None:
+    def flow(factor: int = 1) -> bl.Dataflow:
+        flow = bl.Dataflow("gone")
+        rows = flow.source("numbers", bl.generator({"n": "id"}, rows_per_step=4, steps=2))
+        counts = (
+            rows.group_by("n")
+            .agg("counts", F.count("*").alias("c"))
+            .transform("scaled", lambda rows: rows.withColumn("c", rows.c * factor))
+        )
+        counts.sink("here", bl.delta("table"))
+        return flow
+
+    run(flow(), spark)
+    gone = next(Path("table").glob("part-*.parquet"))
+    gone.rename("elsewhere")
+    with pytest.raises(bl.InvalidError, match=rf"\[SINK_NOT_READABLE\] .*{gone.name} cannot be read.*restore it from"):
+        evolve(flow(factor=2), spark)
+    Path("elsewhere").rename(gone)
+    evolve(flow(factor=2), spark)
+    held = DeltaTable("table").to_pyarrow_dataset().to_table().to_pylist()
+    assert Counter(row["_weight"] for row in held if row["c"] == 2) == {1: 8}
     del here

@@ -56,6 +56,21 @@ def test_what_one_machine_writes_another_one_reads(store: ObjectStore, name: str
         fetched(path)
 
 
+def test_tasks_of_one_machine_upload_runs_alone(store: ObjectStore, object_server: ObjectServer) -> None:
+    here = suited_to(store, "local[2]")
+    assert isinstance(here, ObjectStore)
+    here.discard_scratch(7)
+    divided, run = (write(here.scratch(7) / name) for name in (f"{DIVIDED}1", RUN))
+    on_another_machine(run)
+    assert fetched(run).read_bytes() == b"rows"
+    assert divided.read_bytes() == b"rows"
+    on_another_machine(divided)
+    assert not is_there(divided)
+    cluster = suited_to(store, "spark://driver:7077")
+    cluster.discard_scratch(7)
+    assert is_there(on_another_machine(write(cluster.scratch(7) / f"{DIVIDED}2")))
+
+
 def test_a_run_has_its_final_name_at_once(store: ObjectStore) -> None:
     path = write(store.scratch(7) / RUN)
     assert list(store.list("runs/")) == [f"runs/{RUN}"]
@@ -151,7 +166,7 @@ def test_uploads_are_sent_again(faults: tuple[ObjectStore, FaultProxy], fault: P
 
 def test_scratch_on_machines_keeps_to_the_bound_of_the_cache(store: ObjectStore) -> None:
     scratch = store.scratch(7)
-    remote_files.limit_cache(scratch.parents[1], 2_100_000)
+    remote_files.tell_tasks(scratch.parents[1], 2_100_000, one_machine=False)
     (scratch / "soft-checkpoints").write_bytes(bytes(3_000_000))
     names = [f"{7:012}-{number:032x}.arrow" for number in range(11)]
     with writing(scratch / names[10]):

@@ -35,7 +35,7 @@ from boatlift.spark.session.session import check_session, session
 from boatlift.storage.bucket_client import RETRY_FOR
 from boatlift.storage.object_store import BucketOptions, ObjectStore
 from boatlift.storage.opening import StorePlace, open_store, reopened, suited_to
-from boatlift.storage.remote_files import CACHE_BYTES
+from boatlift.storage.remote_files import CACHE_BYTES, CACHE_VARIABLE
 from boatlift.storage.store import Store
 
 _LONGEST_LINGER = 60.0
@@ -318,6 +318,8 @@ def _prepared(
 ) -> tuple[Plan, Store, SparkSession]:
     opened, found = _opened(store, create=create), session_of(flow, spark)
     opened = suited_to(opened, str(found.sparkContext.master))
+    if isinstance(opened, ObjectStore):  # workers of other machines have no file that says so
+        found.sparkContext.environment[CACHE_VARIABLE] = str(opened.options.cache)
     pickle_by_value(flow)
     return plan(flow), opened, found
 

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -30,7 +30,7 @@ from boatlift.console.messages import (
 )
 from boatlift.console.points import keep, reset, rewind
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
-from boatlift.paths import refuse_place, scratch_named
+from boatlift.paths import refuse_place
 from boatlift.spark.session.settings import DEFAULT_MASTER
 
 app = App(
@@ -65,6 +65,8 @@ def run(
     evolve: Annotated[str, Parameter(show_default=False)] = "",
     change: Repeated = (),
     scratch: Annotated[str | None, Parameter(show_default=False)] = None,
+    linger: Annotated[float | None, Parameter(show_default=False)] = None,
+    cache: Annotated[int | None, Parameter(show_default=False)] = None,
     master: Master = DEFAULT_MASTER,
     conf: Repeated = (),
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
@@ -106,6 +108,9 @@ def run(
         scratch: With an s3:// store: the folder for files of running tasks, which every task must see; store or
             store:FOLDER if machines share nothing but the store. If not given: BOATLIFT_SCRATCH; else store on a
             cluster, and a folder in the user's cache with local[…].
+        linger: With an s3:// store: the seconds for which steps wait for others before they are recorded together.
+            Rows are visible so much later, and there are at most 1 / linger requests a second for the log.
+        cache: With an s3:// store: the most bytes of it that are kept on the disk of each machine; 10 GiB if not given.
         master: Spark's master URL.
         conf: A Spark setting, name=value; may be repeated.
         quiet: Show only a takeover, warnings and the last line.
@@ -121,11 +126,11 @@ def run(
     most_bytes = BYTES_IN_FLIGHT if bytes_in_flight is None else bytes_in_flight
     RunOptions(bytes_in_flight=most_bytes, step_timeout=step_timeout, listen=listen, plain=plain)
     standby = standby or for_handover
-    if scratch is not None:
-        if not store.startswith("s3://"):
-            raise InvalidError("BAD_OPTION", f"--scratch is for s3:// stores, and {store} has its own: omit it")
-        scratch_named(scratch)
-        os.environ["BOATLIFT_SCRATCH"] = scratch
+    given = {"scratch": scratch, "linger": linger, "cache": cache}
+    of_bucket: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if of_bucket and not store.startswith("s3://"):
+        option = next(iter(of_bucket))
+        raise InvalidError("BAD_OPTION", f"--{option} is for s3:// stores, and {store} is a folder: omit it")
     refuse_place(store)
     check_flow(flow)
     if standby:
@@ -141,13 +146,16 @@ def run(
     notice(f"importing {flow}", quiet=quiet)
     dataflow = load_flow(flow, session)
     check_store(planned(dataflow), store, skips, set_aside, pause)
-    spark = session.begin()
     from boatlift.api.running import run as run_dataflow
+    from boatlift.api.running import store as bucket_store
+
+    place = bucket_store(store, **of_bucket) if of_bucket else store
+    spark = session.begin()
 
     with Live(dataflow, quiet=quiet, available_now=available_now) as live, arguments_named(flow, store):
         run_dataflow(
             dataflow,
-            store,
+            place,
             available_now=available_now,
             accept_released=accept_released,
             skip=skips,

@@ -37,9 +37,9 @@ from boatlift.storage.remote_files import (
     CACHE_BYTES,
     UPLOADED,
     folder_of,
-    limit_cache,
     made,
     remote_of,
+    tell_tasks,
     trim_cache,
 )
 from boatlift.storage.store import PART, SCRATCH, TEMPORARY, Requests, parts_of
@@ -67,6 +67,7 @@ class BucketOptions:
         cache: The most bytes of the cache, on each machine.
         uploads_scratch: Tasks upload their files, so that tasks of other machines can fetch them. None: it was not
             asked for, nor refused.
+        one_machine: All tasks run on this machine: then they upload runs alone.
     """
 
     endpoint: str | None = None
@@ -74,6 +75,7 @@ class BucketOptions:
     linger: float = 0.0
     cache: int = CACHE_BYTES
     uploads_scratch: bool | None = None
+    one_machine: bool = False
 
 
 class ObjectStore:
@@ -82,15 +84,18 @@ class ObjectStore:
     Args:
         url: `s3://BUCKET/PREFIX`.
         scratch: A local folder below which each store has its own.
+
+    Attributes:
+        endpoint: The address of the server; empty for that of AWS.
     """
 
     def __init__(self, url: str, scratch: Path, options: BucketOptions | None = None) -> None:
         self.url, self.options = url.rstrip("/"), options or BucketOptions()
         self.requests = Requests(4, self.options.linger, 256, by_tasks=bool(self.options.uploads_scratch))
-        self._endpoint = endpoint_of(self.options.endpoint)
+        self.endpoint = endpoint_of(self.options.endpoint)
         self._failure: str | None = None
-        self._client = BucketClient(self.url, self._endpoint, self.options.retry_for)
-        self._root = folder_of(scratch, self.url, self._endpoint)
+        self._client = BucketClient(self.url, self.endpoint, self.options.retry_for)
+        self._root = folder_of(scratch, self.url, self.endpoint)
         self._scratch: LocalStore | None = None
         self._pool = ThreadPoolExecutor(_CONNECTIONS, "boatlift-objects")
 
@@ -117,7 +122,11 @@ class ObjectStore:
 
     def reopened(self) -> ObjectStore:
         """Return the same store without the failure of this one."""
-        return type(self)(self.url, self._root.parent, self.options)
+        return self.used(self.options)
+
+    def used(self, options: BucketOptions) -> ObjectStore:
+        """Return the same store, used in another way."""
+        return type(self)(self.url, self._root.parent, options)
 
     def create(self, name: str, content: bytes | Path) -> None:
         parts_of(name)
@@ -200,7 +209,7 @@ class ObjectStore:
         scratch = self._scratch_of_store()
         scratch.root.mkdir(parents=True, exist_ok=True)
         scratch.discard_scratch(before)
-        limit_cache(scratch.root, self.options.cache)
+        tell_tasks(scratch.root, self.options.cache, one_machine=self.options.one_machine)
         uploaded = [*self._client.sizes(f"{SCRATCH}/")]
         owners = {name: int(owner) for name in uploaded if (owner := name.split("/")[1]).isdecimal()}
         self._client.delete([name for name, owner in owners.items() if owner < before])

@@ -51,10 +51,13 @@ def reopened(store: Store) -> Store:
 
 
 def suited_to(store: Store, master: str) -> Store:
-    """Return a store whose scratch every machine of a cluster can use, if none was named."""
-    if isinstance(store, ObjectStore) and store.options.uploads_scratch is None:
-        if master.startswith("local"):
-            return store
+    """Return a store whose scratch suits the machines of Spark's tasks, if no other was named."""
+    if not isinstance(store, ObjectStore):
+        return store
+    one_machine, uploads = master.startswith("local"), store.options.uploads_scratch
+    if one_machine and uploads:
+        return store.used(replace(store.options, one_machine=True))
+    if not one_machine and uploads is None:
         folder, _ = scratch_named(IN_STORE)
         return ObjectStore(store.url, folder, replace(store.options, uploads_scratch=True))
     return store

@@ -50,6 +50,9 @@ WHOLE = 16 << 20
 CACHE_BYTES = 10 << 30
 """The default bound of the cache, in bytes."""
 
+CACHE_VARIABLE = "BOATLIFT_CACHE"
+"""The variable with the bound of the cache in the tasks of a run."""
+
 _STRETCH = 1 << 20
 """The bytes that are fetched around a missing block: its neighbours are needed soon."""
 
@@ -58,7 +61,7 @@ logger = logging.getLogger(__name__)
 _CONNECTIONS = 16
 _P = TypeVar("_P", str, Path)
 
-_LIMIT, _SPARSE = "cache-bytes", ".part"
+_LIMIT, _ONE_MACHINE, _SPARSE = "cache-bytes", "one-machine", ".part"
 _LOOK_EVERY = 64 << 20  # bytes that a process fetches between two looks at the size of the cache
 _LONGEST_NAME = 250
 _IN_CACHE = re.compile(r"(?P<folder>.*/s3-(?P<origin>[\w-]+)/(?:[0-9a-f]{16}|new)(?:-uploaded)?)/cache/(?P<name>.+)")
@@ -183,7 +186,7 @@ def writing(path: str | Path) -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True)
         _remove_older(remote, folder)
     yield
-    if Path(path).exists():
+    if Path(path).exists() and not _stays_here(remote):
         _upload(remote, Path(path))
         trim_cache(remote.folder, Path(path).stat().st_size)
 
@@ -193,7 +196,7 @@ def removed(paths: Iterable[str | Path]) -> None:
     objects: dict[tuple[str, str], list[str]] = {}
     for path in paths:
         Path(path).unlink(missing_ok=True)
-        if (remote := remote_of(path)) is not None:
+        if (remote := remote_of(path)) is not None and not _stays_here(remote):
             objects.setdefault((remote.url, remote.endpoint), []).append(remote.name)
     for (url, endpoint), names in objects.items():
         _Remover.of_process(os.getpid()).names.put((url, endpoint, names))
@@ -251,10 +254,19 @@ def refetched(path: str, blocks: Iterable[tuple[int, int]], size: int, file: Bin
     return True
 
 
-def limit_cache(folder: Path, most: int) -> None:
-    """Let the cache in a store's folder have at most so many bytes. Its processes on this machine keep to it."""
+def tell_tasks(folder: Path, most: int, *, one_machine: bool) -> None:
+    """Let all processes of this machine know how the folder of a store is used.
+
+    Args:
+        most: The most bytes of the cache.
+        one_machine: Whether no task of another machine reads what tasks write: then they upload runs alone.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _LIMIT).write_text(str(most), encoding="ascii")
+    if one_machine:
+        (folder / _ONE_MACHINE).touch()
+    else:
+        (folder / _ONE_MACHINE).unlink(missing_ok=True)
 
 
 def trim_cache(folder: Path, fetched_bytes: int) -> None:
@@ -266,7 +278,7 @@ def trim_cache(folder: Path, fetched_bytes: int) -> None:
     global _added
     _added += fetched_bytes
     try:
-        most = int((folder / _LIMIT).read_text(encoding="ascii"))
+        most = int(os.environ.get(CACHE_VARIABLE) or (folder / _LIMIT).read_text(encoding="ascii"))
     except (OSError, ValueError):
         most = CACHE_BYTES
     if _added < min(_LOOK_EVERY, most // 8):
@@ -292,6 +304,10 @@ def trim_cache(folder: Path, fetched_bytes: int) -> None:
 
 
 _added = 0
+
+
+def _stays_here(remote: RemoteFile) -> bool:
+    return remote.name.startswith(f"{SCRATCH}/") and (remote.folder / _ONE_MACHINE).exists()
 
 
 def _is_large(name: str) -> bool:

@@ -33,6 +33,7 @@ from boatlift.paths import refuse_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
 _COMPRESSIONS = ("zstd", "snappy", "none")
 _ATTEMPTS = 20
@@ -87,7 +88,11 @@ class DeltaSink(SinkBase):
     @property
     def capabilities(self) -> SinkCapabilities:
         return SinkCapabilities(
-            places=self._places, gathers=self._gathers, leaves_files=True, preflight=self._preflight
+            places=self._places,
+            gathers=self._gathers,
+            leaves_files=True,
+            preflight=self._preflight,
+            reads_back=self,
         )
 
     def describe(self) -> Json:
@@ -137,14 +142,20 @@ class DeltaSink(SinkBase):
             self._failed = error.message
             raise
 
+    def held(self, spark: SparkSession) -> DataFrame | None:
+        from boatlift.connectors.kit.parquet_rows import FILE, rows_of_files, weighted
+
+        table = self._opened_table
+        files = table.files()
+        return weighted(rows_of_files(spark, self._place, files, self._schema).drop(FILE)) if files else None
+
     def verify(self) -> Iterator[Finding]:
         """Check that the files of the newest version are there with their sizes; values carry no checksum of ours."""
         table = DeltaPlace(self._place)
         if not table.load():
             return
         there = table.sizes()
-        named = table.handle.get_add_actions(flatten=True)
-        for name, size in zip(named.column("path").to_pylist(), named.column("size_bytes").to_pylist(), strict=True):
+        for name, size in table.named_files().items():
             if name not in there:
                 yield Finding(f"{self._place}/{name}", "SINK_GAP", f"{name} is gone: restore it from a copy")
             elif there[name] != size:

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from boatlift.connectors.kit.object_place import InputFile, ObjectPlace, ObjectVersion
 from boatlift.dataflow.contracts import Committed
 from boatlift.errors import BoatliftError, InvalidError, UnavailableError
 from boatlift.paths import scratch_named
@@ -300,6 +301,20 @@ class DeltaPlace:
         origin = f"{remote.url}/{remote.name}".removeprefix(f"{bucket}/")
         copied = partial(obstore.copy, client.of(size), origin, f"{self.place}/{name}".removeprefix(f"{bucket}/"))
         client.ask(f"copying {name}", copied)
+
+    def named_files(self) -> dict[str, int]:
+        """Return the data files of the handle's version, with the sizes that the table records."""
+        named = self.handle.get_add_actions(flatten=True)
+        names, sizes = (named.column(each).to_pylist() for each in ("path", "size_bytes"))
+        return dict(zip(names, sizes, strict=True))
+
+    def files(self) -> list[InputFile]:
+        """Return the data files of the handle's version, as tasks read them."""
+        named = self.named_files()
+        if self.is_local:
+            return [Path(self.place, name) for name in named]
+        endpoint = endpoint_of(None)
+        return [ObjectPlace(f"{self.place}/{name}", ObjectVersion(endpoint, size)) for name, size in named.items()]
 
     def sizes(self) -> dict[str, int]:
         """Return the data files that are there."""

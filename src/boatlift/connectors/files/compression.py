@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
-from boatlift.connectors.files.bucket.place import InputFile
+from boatlift.connectors.kit.object_place import InputFile
 from boatlift.errors import DataError, InvalidError
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from boatlift.connectors.files.bucket.place import InputFile, ObjectVersion, place_of
 from boatlift.connectors.files.compression import DAMAGE, damage_of, is_compressed, opened
+from boatlift.connectors.kit.object_place import InputFile, ObjectVersion, place_of
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.decoders import packed_decoder
 from boatlift.errors import DataError

@@ -13,9 +13,9 @@ from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from boatlift.connectors.files.bucket.place import InputFile
 from boatlift.connectors.files.ranges import digest_of, has_another_footer
 from boatlift.connectors.kit import Columns
+from boatlift.connectors.kit.object_place import InputFile
 from boatlift.dataflow.contracts import Json, Names
 from boatlift.errors import DataError, InvalidError, UnavailableError
 

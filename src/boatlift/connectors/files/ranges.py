@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import xxhash
 
-from boatlift.connectors.files.bucket.place import InputFile
+from boatlift.connectors.kit.object_place import InputFile
 
 _CHUNK = 1 << 20
 _STRIDE = 1 << 16

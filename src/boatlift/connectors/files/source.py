@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from boatlift.connectors.files.bucket.place import InputFile
 from boatlift.connectors.files.formats.base import ReadFiles, TextFormat
 from boatlift.connectors.files.lines import Span
 from boatlift.connectors.files.listing import FilesOptions, Listing, StepInputs
@@ -29,6 +28,7 @@ from boatlift.connectors.files.ranges import (
     proof_in,
 )
 from boatlift.connectors.kit import Columns, SourceBase, struct_of
+from boatlift.connectors.kit.object_place import InputFile
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import FrameOfTask, Json, Names, SourceCapabilities, WaitingInput
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError

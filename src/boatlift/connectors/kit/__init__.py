@@ -18,6 +18,8 @@ shows the parts in use.
 | `kit.step_rows`: `ordered_part` | sinks: parts and order of a step's rows that depend on the rows alone |
 | `kit.text_forms`, `kit.text_rows` | sources of text: texts as values and rows |
 | `kit.json_values` | sources of JSON text: rows, bad rows, and reasons |
+| `kit.object_place`: `ObjectPlace` | objects of buckets where readers expect a path |
+| `kit.parquet_rows`: `rows_of_files` | sinks: the rows of Parquet files, read in tasks |
 | `kit.arrow_text`: `json_objects`, `timestamps_as_text` | rows as JSON text, values as text; imports PyArrow |
 
 Importing `boatlift.connectors` is quick, so this module imports neither PySpark nor PyArrow. A connector imports these

@@ -26,6 +26,7 @@ from boatlift.storage.remote_files import fetched
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
 _PART = re.compile(r"part-(\d{12})\.parquet")
 _CLAIM_ATTEMPTS = 20
@@ -83,7 +84,12 @@ class ParquetBucketSink(SinkBase):
     @property
     def capabilities(self) -> SinkCapabilities:
         return SinkCapabilities(
-            places=(self._url,), gathers=self._gathers, leaves_files=True, preflight=self._preflight
+            places=(self._url,),
+            gathers=self._gathers,
+            leaves_files=True,
+            preflight=self._preflight,
+            reads_back=self,
+            reads_back_steps=self if self.key is None else None,
         )
 
     def describe(self) -> Json:
@@ -128,6 +134,41 @@ class ParquetBucketSink(SinkBase):
                 )
         self._held = Committed(step, rows, digest)
         return Outcome.APPENDED
+
+    def held(self, spark: SparkSession) -> DataFrame | None:
+        from pyspark.sql import functions as F
+
+        from boatlift.connectors.kit.parquet_rows import FILE, newest_rows
+
+        rows = self._rows_behind(spark, -1)
+        if rows is not None and self.key is not None:
+            rows = newest_rows(rows, self.key, F.col(FILE))
+        return None if rows is None else rows.drop(FILE)
+
+    def held_since(self, spark: SparkSession, step: int) -> DataFrame | None:
+        from boatlift.connectors.kit.parquet_rows import FILE
+
+        rows = self._rows_behind(spark, step)
+        return None if rows is None else rows.drop(FILE)
+
+    def _rows_behind(self, spark: SparkSession, step: int) -> DataFrame | None:
+        """Return the rows of the steps after one, with their files; None if there are none."""
+        from boatlift.connectors.kit.object_place import ObjectPlace, ObjectVersion
+        from boatlift.connectors.kit.parquet_rows import rows_of_files, weighted
+
+        store = self._store
+        assert store is not None, "open comes first"
+        if self._held is None or self._held.step <= step:
+            return None
+        with self._errors():
+            sizes, first = store.sizes(""), self._last
+            while step >= 0 and first > 0 and self._read(store, first - 1).step > step:
+                first -= 1
+        files = [
+            ObjectPlace(f"{self._url}/{_name(number)}", ObjectVersion(store.endpoint, sizes[_name(number)]))
+            for number in range(first if step >= 0 else 0, self._last + 1)
+        ]
+        return weighted(rows_of_files(spark, self._url, files, self._opened.schema))
 
     def verify(self) -> Iterator[Finding]:
         from boatlift.connectors.parquet.step_file import check_file

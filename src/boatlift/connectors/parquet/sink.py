@@ -23,7 +23,7 @@ from boatlift.connectors.kit import (
 )
 from boatlift.connectors.parquet.bucket import ParquetBucketSink
 from boatlift.connectors.parquet.folder import FolderIdentity, OwnedFolder, StepFolder, io_errors
-from boatlift.dataflow.columns import WEIGHT, quoted
+from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged
 from boatlift.dataflow.policies import Batch
 from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
@@ -204,24 +204,20 @@ class ParquetSink(SinkBase):
 
     def held(self, spark: SparkSession) -> DataFrame | None:
         from pyspark.sql import functions as F
-        from pyspark.sql.window import Window
+
+        from boatlift.connectors.kit.parquet_rows import newest_rows
 
         rows = self.held_since(spark, -1)
-        if self.key is None or rows is None:
-            return rows
-        place = (F.col("_metadata.file_name").desc(), F.col(WEIGHT).desc())  # a step's deletes come first
-        newest = F.row_number().over(Window.partitionBy(*map(quoted, self.key)).orderBy(*place))
-        return rows.withColumn("_place", newest).where(f"_place = 1 AND {WEIGHT} > 0").drop("_place")
+        return rows if self.key is None or rows is None else newest_rows(rows, self.key, F.col("_metadata.file_name"))
 
     def held_since(self, spark: SparkSession, step: int) -> DataFrame | None:
-        from pyspark.sql import functions as F
+        from boatlift.connectors.kit.parquet_rows import weighted
 
         if self._held <= step:
             return None
         folder = self._folder
         paths = [str(folder.step_path(each)) for each in range(step + 1, self._held + 1)]
-        rows = spark.read.option("mergeSchema", "true").parquet(*(paths if step >= 0 else [str(self._path)]))
-        return rows if WEIGHT in rows.columns else rows.withColumn(WEIGHT, F.lit(1).cast("long"))
+        return weighted(spark.read.option("mergeSchema", "true").parquet(*(paths if step >= 0 else [str(self._path)])))
 
     def verify(self) -> Iterator[Finding]:
         from boatlift.connectors.parquet.step_file import verify_folder

@@ -15,10 +15,10 @@ from glob import has_magic
 from itertools import islice
 from typing import Any
 
-from boatlift.connectors.files.bucket.place import ObjectPlace, ObjectVersion, at_once, version_in
 from boatlift.connectors.files.listing import FilesOptions, StepInputs, counts
 from boatlift.connectors.files.ranges import FileRange, digest_between
 from boatlift.connectors.kit import Columns
+from boatlift.connectors.kit.object_place import ObjectPlace, ObjectVersion, at_once, version_in
 from boatlift.dataflow.contracts import Json, Names
 from boatlift.errors import DataError, InvalidError
 from boatlift.storage.bucket_client import client_of, words_of

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from boatlift.connectors.files.bucket.listing import BucketInputs, BucketListing, proof_of
-from boatlift.connectors.files.bucket.place import InputFile, ObjectPlace, ObjectVersion, at_once, version_in
 from boatlift.connectors.files.lines import Span
 from boatlift.connectors.files.listing import FilesOptions
 from boatlift.connectors.files.ranges import FileRange, proof_in
 from boatlift.connectors.files.source import FilesSource
+from boatlift.connectors.kit.object_place import InputFile, ObjectPlace, ObjectVersion, at_once, version_in
 from boatlift.dataflow.contracts import Json, WaitingInput
 from boatlift.errors import DataError
 

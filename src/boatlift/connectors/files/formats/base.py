@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Protocol
 
-from boatlift.connectors.files.bucket.place import InputFile, ObjectPlace
 from boatlift.connectors.files.compression import damage_of, is_compressed, length_of_bom
 from boatlift.connectors.files.lines import LINES, LONGEST, ReadLines, Span, has_long_line, lines_in, lines_of, too_long
 from boatlift.connectors.files.ranges import end_of_range, range_in
 from boatlift.connectors.kit import Columns, nullable, required_of, struct_of
+from boatlift.connectors.kit.object_place import InputFile, ObjectPlace
 from boatlift.connectors.kit.text_forms import TextForms
 from boatlift.connectors.kit.text_rows import Texts
 from boatlift.dataflow.columns import ORDINAL, quoted

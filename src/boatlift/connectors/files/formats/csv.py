@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import IO, TYPE_CHECKING, Any
 
-from boatlift.connectors.files.bucket.place import InputFile
 from boatlift.connectors.files.compression import DAMAGE, damage_of, length_of_bom, opened, refuse_unreadable
 from boatlift.connectors.files.formats.base import CORRECTED, ReadFiles, TextFormat, difference, loaded, with_ordinals
 from boatlift.connectors.files.lines import BLANK, LONGEST, Span, lines_in
 from boatlift.connectors.kit import Columns, null_fault, required_of
+from boatlift.connectors.kit.object_place import InputFile
 from boatlift.connectors.kit.text_forms import NO_FORMATS, TextForms
 from boatlift.connectors.kit.text_rows import QUOTED_EMPTY, Texts, all_text
 from boatlift.dataflow.columns import ORDINAL, quoted

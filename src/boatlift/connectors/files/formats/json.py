@@ -13,12 +13,12 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.files.bucket.place import InputFile
 from boatlift.connectors.files.compression import damage_of, exceeds, opened, refuse_unreadable
 from boatlift.connectors.files.formats.base import CORRECTED, TEXT_TYPES, ReadFiles, TextFormat, loaded, with_ordinals
 from boatlift.connectors.files.lines import LONGEST, Span, cut, lines_in
 from boatlift.connectors.kit import Columns, required_of
 from boatlift.connectors.kit.json_values import json_fault, texts_of_json
+from boatlift.connectors.kit.object_place import InputFile
 from boatlift.connectors.kit.text_forms import NO_FORMATS, TextForms
 from boatlift.connectors.kit.text_rows import Texts
 from boatlift.dataflow.columns import ORDINAL

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from boatlift.connectors.files.bucket.place import InputFile, arrow_source
 from boatlift.connectors.files.formats.base import (
     FileFormat,
     ReadFiles,
@@ -41,6 +40,7 @@ from boatlift.connectors.files.formats.parquet_rows import (
 from boatlift.connectors.files.lines import Span, shared_out
 from boatlift.connectors.files.ranges import digest_between, footer_of
 from boatlift.connectors.kit import Columns, nullable, struct_of
+from boatlift.connectors.kit.object_place import InputFile, arrow_source
 from boatlift.dataflow.columns import ORDINAL, POSITION, quoted
 from boatlift.dataflow.contracts import FrameOfTask, Json
 from boatlift.errors import DataError, InvalidError

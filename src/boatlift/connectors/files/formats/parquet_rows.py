@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as types
 
-from boatlift.connectors.files.bucket.place import InputFile, arrow_source
 from boatlift.connectors.files.lines import Span, rows_of_spans
 from boatlift.connectors.kit import Columns
+from boatlift.connectors.kit.object_place import InputFile, arrow_source
 from boatlift.dataflow.columns import ORDINAL, POSITION
 from boatlift.errors import DataError
 
