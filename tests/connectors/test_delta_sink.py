@@ -93,6 +93,24 @@ def test_programs_that_keep_committing_are_told(tmp_path: Path, monkeypatch: pyt
     assert put(sink, tmp_path, 0) is Outcome.APPENDED
 
 
+def test_a_commit_is_never_made_on_top_of_a_version_that_was_not_checked(tmp_path: Path) -> None:
+    """The client would retry by itself, on top of whatever was committed meanwhile."""
+    sink = delta(tmp_path / "place")
+    sink.open(context())
+    table = DeltaPlace(str(tmp_path / "place"))
+    table.load()
+    record = StepOfTable(1, 0, 0, "digest")
+    write_deltalake(
+        tmp_path / "place",
+        pa.table({"k": [7], "name": ["other"], "value": [1.0], "_weight": [1]}),
+        mode="append",
+    )
+    assert not table.commit([], {"boatlift/flow/out": 0}, record)
+    assert table.newest("boatlift/flow/out") is None
+    table.refresh()
+    assert table.commit([], {"boatlift/flow/out": 0}, record)
+
+
 def test_an_owner_that_waits_in_its_commit_loses_it_to_its_successors_claim(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from boatlift.errors import DataError, UnavailableError
 from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
 from boatlift.kernels.aggregate.partials import PartialsCodec
 from boatlift.state.opened import OpenRun, forget_runs, open_run, prove_run
-from boatlift.storage import remote_files
+from boatlift.storage import object_cache, remote_files
 from boatlift.storage.object_store import BucketOptions, ObjectStore
 from boatlift.storage.records.records import RunRef
 from boatlift.testing.fault_proxy import FaultProxy, ProxyFault
@@ -234,7 +234,7 @@ def test_a_full_disk_is_told(remote: Remote, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_cache_keeps_to_its_bound(remote: Remote) -> None:
     folder = remote.path.parents[2]
-    remote_files.tell_tasks(folder, 3_000_000, one_machine=False)
+    object_cache.tell_tasks(folder, 3_000_000, one_machine=False)
     names = [f"runs/{number}" for number in range(2, 12)]
     for name in names:
         remote.store.create(name, os.urandom(1_000_000))

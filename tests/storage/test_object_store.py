@@ -380,9 +380,22 @@ def test_a_cache_from_before_the_computer_started_is_not_believed(
     store.local_path("runs/1").write_bytes(bytes(4))  # of the same size
     store.discard_scratch(before=1)
     assert fetched(store.local_path("runs/1")).read_bytes() == bytes(4)
-    monkeypatch.setattr("boatlift.storage.object_store.boot_of_computer", lambda: "another")
+    monkeypatch.setattr("boatlift.storage.object_cache.boot_of_computer", lambda: "another")
     store.discard_scratch(before=1)
     assert fetched(store.local_path("runs/1")).read_bytes() == b"rows"
+
+
+def test_names_that_are_given_again_are_read_again(opened: Callable[[str], ObjectStore]) -> None:
+    """A bucket is restored from a copy: pushed rows get the names of others, which a machine of a task still has."""
+    store = opened("here")
+    store.create("dataflow", b"one")
+    store.create("runs/1", b"state")
+    for rows in (b"lost", b"kept"):
+        again = store.reopened()
+        again.create("input/orders/1", rows)
+        assert fetched(again.local_path("input/orders/1")).read_bytes() == rows
+        assert again.local_path("runs/1") == store.local_path("runs/1")
+        store.delete("input/orders/1")
 
 
 def test_a_request_without_an_answer_is_told(through: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,10 +12,11 @@ import pytest
 
 from boatlift.errors import DataError, FencedError, InvalidError
 from boatlift.paths import scratch_named
-from boatlift.storage import remote_files
+from boatlift.storage import object_cache, remote_files
+from boatlift.storage.object_cache import DIVIDED
 from boatlift.storage.object_store import BucketOptions, ObjectStore
 from boatlift.storage.opening import open_store, suited_to
-from boatlift.storage.remote_files import DIVIDED, fetched, fetched_folder, is_there, removed, writing
+from boatlift.storage.remote_files import fetched, fetched_folder, is_there, removed, writing
 from boatlift.testing.fault_proxy import FaultProxy, ProxyFault
 from boatlift.testing.object_server import ObjectServer
 from support.waiting import until
@@ -108,6 +109,33 @@ def test_a_folder_of_another_machine_is_made_and_older_ones_go(store: ObjectStor
     assert (newer / RUN).exists()
 
 
+def test_a_machine_that_starts_again_believes_no_file_of_its_last_life(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.create("runs/1", b"state")
+    paths = [write(store.scratch(7) / name) for name in (RUN, f"{DIVIDED}1")]
+    paths.append(fetched(store.local_path("runs/1")))
+    contents = [path.read_bytes() for path in paths]
+    for path in paths:
+        path.unlink()
+        path.write_bytes(bytes(len(contents[0])))  # torn, of the right size
+    assert {fetched(path).read_bytes() for path in paths} == {bytes(len(contents[0]))}
+    for module in (object_cache, remote_files):
+        monkeypatch.setattr(module, "boot_of_computer", lambda: "another start")
+    remote_files._looked_at.cache_clear()  # as in a new process
+    assert [fetched(path).read_bytes() for path in paths] == contents
+
+
+def test_scratch_that_another_user_may_write_to_is_refused(store: ObjectStore) -> None:
+    write(store.scratch(7) / RUN)
+    private = store.scratch(7).parents[2]
+    shutil.rmtree(store.scratch(7).parents[1])
+    private.chmod(0o777)
+    with pytest.raises(InvalidError, match=r"\[BAD_OPTION\] scratch cannot be in .*--scratch store:FOLDER"):
+        write(store.local_path("runs/1").parents[2] / "scratch" / "7" / RUN)
+    private.chmod(0o700)
+
+
 def test_a_folder_has_the_files_of_all_machines(store: ObjectStore) -> None:
     folder = store.scratch(7) / "read-1"
     for name in ("0-0-0", "0-1-0"):
@@ -166,14 +194,14 @@ def test_uploads_are_sent_again(faults: tuple[ObjectStore, FaultProxy], fault: P
 
 def test_scratch_on_machines_keeps_to_the_bound_of_the_cache(store: ObjectStore) -> None:
     scratch = store.scratch(7)
-    remote_files.tell_tasks(scratch.parents[1], 2_100_000, one_machine=False)
+    object_cache.tell_tasks(scratch.parents[1], 2_100_000, one_machine=False)
     (scratch / "soft-checkpoints").write_bytes(bytes(3_000_000))
     names = [f"{7:012}-{number:032x}.arrow" for number in range(11)]
     with writing(scratch / names[10]):
         (scratch / names[10]).write_bytes(bytes(500_000))
         os.utime(scratch / names[10], (1, 1))  # the oldest, but it is being written
         paths = [write(scratch / name, bytes(500_000)) for name in names[:10]]
-        remote_files.trim_cache(scratch.parents[1], 2_000_000)
+        object_cache.trim_cache(scratch.parents[1], 2_000_000)
         assert 1 <= sum(map(Path.exists, paths)) <= 4
         assert (scratch / names[10]).exists()
     assert is_there(scratch / names[10])

@@ -33,9 +33,9 @@ from boatlift.spark.engine import SparkEngine
 from boatlift.spark.session.jvm import kill_jvm_if_hung, raising_jvm_died
 from boatlift.spark.session.session import check_session, session
 from boatlift.storage.bucket_client import RETRY_FOR
+from boatlift.storage.object_cache import CACHE_BYTES, CACHE_VARIABLE
 from boatlift.storage.object_store import BucketOptions, ObjectStore
 from boatlift.storage.opening import StorePlace, open_store, reopened, suited_to
-from boatlift.storage.remote_files import CACHE_BYTES, CACHE_VARIABLE
 from boatlift.storage.store import Store
 
 _LONGEST_LINGER = 60.0

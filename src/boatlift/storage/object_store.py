@@ -29,19 +29,18 @@ from boatlift.errors import (
     UnavailableError,
 )
 from boatlift.storage.bucket_client import PART_BYTES, RETRY_FOR, BucketClient, endpoint_of, words_of
-from boatlift.storage.filesystem import boot_of_computer
 from boatlift.storage.identities import IDENTITY
 from boatlift.storage.local import LocalStore
-from boatlift.storage.remote_files import (
+from boatlift.storage.object_cache import (
     CACHE,
     CACHE_BYTES,
     UPLOADED,
-    folder_of,
-    made,
-    remote_of,
+    caches_of,
+    keep_to_this_boot,
     tell_tasks,
     trim_cache,
 )
+from boatlift.storage.remote_files import folder_of, made, remote_of
 from boatlift.storage.store import PART, SCRATCH, TEMPORARY, Requests, parts_of
 
 TOKEN = "boatlift-writer"  # noqa: S105 - the name of an attribute
@@ -97,6 +96,7 @@ class ObjectStore:
         self._client = BucketClient(self.url, self.endpoint, self.options.retry_for)
         self._root = folder_of(scratch, self.url, self.endpoint)
         self._scratch: LocalStore | None = None
+        self._of_opening = f"{CACHE}-{secrets.token_hex(4)}"
         self._pool = ThreadPoolExecutor(_CONNECTIONS, "boatlift-objects")
 
     @classmethod
@@ -216,16 +216,15 @@ class ObjectStore:
         for other in self._root.iterdir():
             if other != scratch.root:  # of a store that was at this URL before
                 shutil.rmtree(other, ignore_errors=True)
-        root, mark, boot = scratch.root / CACHE, scratch.root / "boot", boot_of_computer()
-        if not boot or not mark.exists() or mark.read_text() != boot:
-            # Files of the cache are not synced: a power loss may leave anything in them.
-            shutil.rmtree(root, ignore_errors=True)
-            mark.write_text(boot)
+        keep_to_this_boot(scratch.root)
+        for other in caches_of(scratch.root):
+            if other.name not in (CACHE, self._of_opening):
+                shutil.rmtree(other, ignore_errors=True)
+        root = scratch.root / CACHE
         there = self.sizes(RUNS)
         for folder, _, files in os.walk(root):
             for file in files:
                 path = Path(folder) / file
-                # Names other than those of runs are given again in a store that was restored from a copy.
                 with suppress(FileNotFoundError):
                     name = path.relative_to(root).as_posix().removesuffix(".part")
                     if there.get(name) != path.stat().st_size:
@@ -331,7 +330,9 @@ class ObjectStore:
         return self._scratch
 
     def _cached(self, name: str) -> Path:
-        return self._scratch_of_store().root.joinpath(CACHE, *parts_of(name))
+        # Names other than those of runs are given again in a store that was restored from a copy.
+        cache = CACHE if name.startswith(RUNS) else self._of_opening
+        return self._scratch_of_store().root.joinpath(cache, *parts_of(name))
 
     def _discarded(self, name: str) -> BoatliftError:
         return FencedError("FENCED", f"a newer process has discarded this one's file of {name}: stop this one")

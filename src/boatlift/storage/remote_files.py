@@ -2,12 +2,14 @@
 
 So a task needs nothing but the path to fetch a file that this machine does not have. The paths are
 
-    SCRATCH/s3-ORIGIN/IDENTITY/cache/NAME                   the object NAME
+    SCRATCH/s3-ORIGIN/IDENTITY/cache/NAME                   the object NAME, a run: its name is never given again
+    SCRATCH/s3-ORIGIN/IDENTITY/cache-OPENING/NAME           the object NAME, as an opening of the store found it
     SCRATCH/s3-ORIGIN/IDENTITY-uploaded/scratch/OWNER/RUN   the object runs/RUN
     SCRATCH/s3-ORIGIN/IDENTITY-uploaded/scratch/OWNER/FILE  the object scratch/OWNER/FILE
 
 where ORIGIN encodes the server's address and the store's URL, and IDENTITY tells stores apart that were at one URL.
 Objects never change, and neither do their files. Any of them may be deleted at any time: the next reader fetches it.
+Files are not synced, so a machine that has started again removes those of its last life.
 
 **Scratch in the store** (`-uploaded`) is for machines that share no folder. A task writes its files to a folder of its
 machine, and `writing` uploads each before the task's receipt names it. Runs get their final names, so a checkpoint only
@@ -32,26 +34,26 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
 from typing import BinaryIO, TypeVar
 
 from boatlift.errors import RESTORE, BoatliftError, DataError, FencedError, InvalidError, UnavailableError
 from boatlift.storage.bucket_client import PART_BYTES, BucketClient, client_of
+from boatlift.storage.filesystem import boot_of_computer
+from boatlift.storage.object_cache import (
+    RUN_NAME,
+    UPLOADED,
+    UPLOADED_MODE,
+    is_large,
+    is_of_one_machine,
+    keep_to_this_boot,
+    trim_cache,
+)
 from boatlift.storage.store import SCRATCH, TEMPORARY
-
-CACHE = "cache"
-"""The folder of the files of objects, in the folder of a store's identity."""
 
 WHOLE = 16 << 20
 """A larger run is fetched block by block."""
-
-CACHE_BYTES = 10 << 30
-"""The default bound of the cache, in bytes."""
-
-CACHE_VARIABLE = "BOATLIFT_CACHE"
-"""The variable with the bound of the cache in the tasks of a run."""
 
 _STRETCH = 1 << 20
 """The bytes that are fetched around a missing block: its neighbours are needed soon."""
@@ -61,22 +63,14 @@ logger = logging.getLogger(__name__)
 _CONNECTIONS = 16
 _P = TypeVar("_P", str, Path)
 
-_LIMIT, _ONE_MACHINE, _SPARSE = "cache-bytes", "one-machine", ".part"
-_LOOK_EVERY = 64 << 20  # bytes that a process fetches between two looks at the size of the cache
+_SPARSE = ".part"
 _LONGEST_NAME = 250
-_IN_CACHE = re.compile(r"(?P<folder>.*/s3-(?P<origin>[\w-]+)/(?:[0-9a-f]{16}|new)(?:-uploaded)?)/cache/(?P<name>.+)")
+_IN_CACHE = re.compile(
+    r"(?P<folder>.*/s3-(?P<origin>[\w-]+)/(?:[0-9a-f]{16}|new)(?:-uploaded)?)/cache(?:-[0-9a-f]{8})?/(?P<name>.+)"
+)
 _IN_SCRATCH = re.compile(
     r"(?P<folder>.*/s3-(?P<origin>[\w-]+)/(?:[0-9a-f]{16}|new)-uploaded)/scratch/(?P<owner>\d+)/(?P<name>.+)"
 )
-_RUN = re.compile(r"(?P<owner>\d{12})-[0-9a-f]{32}\.arrow")
-DIVIDED = "divided-"
-"""The beginning of the name of a file with the divided rows of a step."""
-
-_UPLOADED_MODE = 0o400
-"""The mode of a file in scratch that is uploaded: only then may the cache drop it."""
-
-UPLOADED = "-uploaded"
-"""The end of the name of a store's folder whose scratch is uploaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +111,11 @@ def remote_of(path: str | Path) -> RemoteFile | None:
     if (found := _IN_CACHE.fullmatch(str(path))) is not None:
         name = found["name"].removesuffix(_SPARSE)
     elif (found := _IN_SCRATCH.fullmatch(str(path))) is not None:
-        name = f"runs/{found['name']}" if _RUN.fullmatch(found["name"]) else f"scratch/{found['owner']}/{found['name']}"
+        name = (
+            f"runs/{found['name']}"
+            if RUN_NAME.fullmatch(found["name"])
+            else f"scratch/{found['owner']}/{found['name']}"
+        )
     else:
         return None
     origin = found["origin"]
@@ -132,7 +130,8 @@ def fetched(path: _P) -> _P:
         DataError: `[MISSING_OBJECT]` the store has no such object.
         UnavailableError: `[STORE_FAILED]` it cannot be fetched, or the disk has no room for it.
     """
-    if _used(str(path)) or (remote := remote_of(path)) is None:
+    remote = remote_of(path)
+    if remote is None or _used(remote, str(path)):
         return path
     if (twin := _twin(remote)) is not None:
         return type(path)(twin)
@@ -153,7 +152,8 @@ def is_there(path: Path) -> bool:
 
 def mappable(path: str, size: int) -> str:
     """Return the file of a run of so many bytes, which may have holes: see `refetched`. Raises as `fetched`."""
-    if _used(path) or (remote := remote_of(path)) is None:
+    remote = remote_of(path)
+    if remote is None or _used(remote, path):
         return path
     if (twin := _twin(remote)) is not None:
         return twin
@@ -161,7 +161,7 @@ def mappable(path: str, size: int) -> str:
         _fetch(remote, Path(path), size)
         return path
     sparse = f"{path}{_SPARSE}"
-    if not _used(sparse):
+    if not _used(remote, sparse):
         with _raising(remote, path), made(remote.folder, Path(sparse)) as temporary:
             temporary.touch()
             os.truncate(temporary, size)
@@ -180,9 +180,11 @@ def writing(path: str | Path) -> Iterator[None]:
         yield
         return
     folder = Path(path).parent
+    with _raising(remote, path):
+        _looked_at(remote.folder, os.getpid())
     if not folder.exists():
         with _raising(remote, path):
-            _private(remote)
+            _make_private(remote.folder)
             folder.mkdir(parents=True, exist_ok=True)
         _remove_older(remote, folder)
     yield
@@ -254,69 +256,14 @@ def refetched(path: str, blocks: Iterable[tuple[int, int]], size: int, file: Bin
     return True
 
 
-def tell_tasks(folder: Path, most: int, *, one_machine: bool) -> None:
-    """Let all processes of this machine know how the folder of a store is used.
-
-    Args:
-        most: The most bytes of the cache.
-        one_machine: Whether no task of another machine reads what tasks write: then they upload runs alone.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / _LIMIT).write_text(str(most), encoding="ascii")
-    if one_machine:
-        (folder / _ONE_MACHINE).touch()
-    else:
-        (folder / _ONE_MACHINE).unlink(missing_ok=True)
-
-
-def trim_cache(folder: Path, fetched_bytes: int) -> None:
-    """Delete the files that were not used for longest, until the cache is within its bound.
-
-    Args:
-        fetched_bytes: The bytes that were added since the last call; the disk is looked at now and then.
-    """
-    global _added
-    _added += fetched_bytes
-    try:
-        most = int(os.environ.get(CACHE_VARIABLE) or (folder / _LIMIT).read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        most = CACHE_BYTES
-    if _added < min(_LOOK_EVERY, most // 8):
-        return
-    _added = 0
-    files: list[tuple[int, int, Path]] = []
-    walks = [os.walk(folder / CACHE), os.walk(folder / SCRATCH) if folder.name.endswith(UPLOADED) else ()]
-    for parent, _, names in chain.from_iterable(walks):
-        for path in (Path(parent) / name for name in names):
-            in_scratch = not path.is_relative_to(folder / CACHE)
-            if in_scratch and not _is_large(path.name):
-                continue
-            with suppress(FileNotFoundError):
-                found = path.stat()
-                if not in_scratch or stat.S_IMODE(found.st_mode) == _UPLOADED_MODE:
-                    files.append((found.st_mtime_ns, found.st_blocks * 512, path))
-    left = sum(size for _, size, _ in files)
-    for _, size, path in sorted(files):
-        if left <= most:
-            break
-        path.unlink(missing_ok=True)
-        left -= size
-
-
-_added = 0
-
-
 def _stays_here(remote: RemoteFile) -> bool:
-    return remote.name.startswith(f"{SCRATCH}/") and (remote.folder / _ONE_MACHINE).exists()
+    return remote.name.startswith(f"{SCRATCH}/") and is_of_one_machine(remote.folder)
 
 
-def _is_large(name: str) -> bool:
-    """Return whether a file of scratch is a run or divided rows, which are written once, and may be dropped."""
-    return name.startswith(DIVIDED) or _RUN.fullmatch(name) is not None
-
-
-def _used(path: str) -> bool:
+def _used(remote: RemoteFile, path: str) -> bool:
     """Return whether a file is there; it is the most recently used one then."""
+    with _raising(remote, path):
+        _looked_at(remote.folder, os.getpid())
     try:
         os.utime(path)
     except FileNotFoundError:
@@ -324,6 +271,13 @@ def _used(path: str) -> bool:
     except OSError:
         return Path(path).exists()
     return True
+
+
+@lru_cache(maxsize=16)
+def _looked_at(folder: Path, _process: int) -> None:
+    if boot_of_computer() and folder.name.endswith(UPLOADED):  # else all machines may share it
+        _make_private(folder)
+        keep_to_this_boot(folder)
 
 
 class _Remover:
@@ -347,20 +301,29 @@ class _Remover:
                 logger.warning("%d objects of scratch are not deleted yet: %s", len(names), error)
 
 
-def _private(remote: RemoteFile) -> None:
-    """Make the folder of a store, which this user alone may enter: it has rows."""
-    remote.folder.parent.parent.mkdir(parents=True, exist_ok=True)
-    remote.folder.parent.mkdir(mode=0o700, exist_ok=True)
+def _make_private(folder: Path) -> None:
+    """Make the folder above one of a store's identity, which this user alone may enter: it has rows.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` other users may write to it.
+    """
+    private = folder.parent
+    private.parent.mkdir(parents=True, exist_ok=True)
+    private.mkdir(mode=0o700, exist_ok=True)
+    found = private.stat()
+    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        other = f"scratch cannot be in {private}, to which other users may write"
+        raise InvalidError("BAD_OPTION", f"{other}: give another folder, as in --scratch store:FOLDER")
 
 
 def _twin(remote: RemoteFile) -> str | None:
     """Return the file of a run in scratch, if a task of this machine has written it."""
     name = remote.name.rpartition("/")[2]
-    run = _RUN.fullmatch(name) if remote.folder.name.endswith(UPLOADED) else None
+    run = RUN_NAME.fullmatch(name) if remote.folder.name.endswith(UPLOADED) else None
     if run is None:
         return None
     path = str(remote.folder / SCRATCH / str(int(run["owner"])) / name)
-    return path if _used(path) else None
+    return path if _used(remote, path) else None
 
 
 def _upload(remote: RemoteFile, path: Path) -> None:
@@ -372,8 +335,8 @@ def _upload(remote: RemoteFile, path: Path) -> None:
             obstore.put, remote.client.of(path.stat().st_size), remote.name, path, mode="overwrite", use_multipart=False
         )
         remote.client.ask(f"writing {remote.name}", put)
-        if _is_large(path.name):
-            path.chmod(_UPLOADED_MODE)
+        if is_large(path.name):
+            path.chmod(UPLOADED_MODE)
     except FileNotFoundError:
         message = f"a newer process has discarded this one's file {path}: stop this one"
         raise FencedError("FENCED", message) from None
@@ -427,7 +390,9 @@ def made(folder: Path, file: Path) -> Iterator[Path]:
     Another process may have made it meanwhile.
     """
     temporary = folder / TEMPORARY / secrets.token_hex(16)
-    temporary.parent.mkdir(parents=True, exist_ok=True)
+    if not temporary.parent.exists():
+        _make_private(folder)
+        temporary.parent.mkdir(parents=True, exist_ok=True)
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield temporary

@@ -20,7 +20,8 @@ from boatlift.dataflow.columns import HASH
 from boatlift.errors import UnavailableError
 from boatlift.spark.tasks.parameters import guarded
 from boatlift.state.key_groups import residues
-from boatlift.storage.remote_files import DIVIDED, fetched, writing
+from boatlift.storage.object_cache import DIVIDED
+from boatlift.storage.remote_files import fetched, writing
 
 ROWS_AT_ONCE = 1 << 18
 """The number of rows that are divided together: enough for batches that are not tiny."""

@@ -1,0 +1,130 @@
+"""The files of objects on one machine: their bound, and what a start of the computer may have torn.
+
+The folder of a store in scratch has, beside what tasks write (`remote_files`), the files of objects in `cache/` and in
+a `cache-OPENING/` of each opening of the store. Files are not synced, and any of them may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import stat
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+
+from boatlift.storage.filesystem import boot_of_computer
+from boatlift.storage.store import SCRATCH
+
+CACHE = "cache"
+"""The folder of the files of objects, in the folder of a store's identity."""
+
+CACHE_BYTES = 10 << 30
+"""The default bound of the cache, in bytes."""
+
+CACHE_VARIABLE = "BOATLIFT_CACHE"
+"""The variable with the bound of the cache in the tasks of a run."""
+
+DIVIDED = "divided-"
+"""The beginning of the name of a file with the divided rows of a step."""
+
+UPLOADED_MODE = 0o400
+"""The mode of a file in scratch that is uploaded: only then may the cache drop it."""
+
+UPLOADED = "-uploaded"
+"""The end of the name of a store's folder whose scratch is uploaded."""
+
+RUN_NAME = re.compile(r"(?P<owner>\d{12})-[0-9a-f]{32}\.arrow")
+"""The name of the file of a run."""
+
+_LIMIT, _ONE_MACHINE, _BOOT = "cache-bytes", "one-machine", "boot"
+_LOOK_EVERY = 64 << 20  # bytes that a process fetches between two looks at the size of the cache
+_added: dict[Path, int] = {}
+
+
+def tell_tasks(folder: Path, most: int, *, one_machine: bool) -> None:
+    """Let all processes of this machine know how the folder of a store is used.
+
+    Args:
+        most: The most bytes of the cache.
+        one_machine: Whether no task of another machine reads what tasks write: then they upload runs alone.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _LIMIT).write_text(str(most), encoding="ascii")
+    if one_machine:
+        (folder / _ONE_MACHINE).touch()
+    else:
+        (folder / _ONE_MACHINE).unlink(missing_ok=True)
+
+
+def is_of_one_machine(folder: Path) -> bool:
+    """Return whether `tell_tasks` has said so."""
+    return (folder / _ONE_MACHINE).exists()
+
+
+def trim_cache(folder: Path, fetched_bytes: int) -> None:
+    """Delete the files that were not used for longest, until the cache is within its bound.
+
+    Args:
+        fetched_bytes: The bytes that were added since the last call; the disk is looked at now and then.
+    """
+    added = _added[folder] = _added.get(folder, 0) + fetched_bytes
+    try:
+        most = int(os.environ.get(CACHE_VARIABLE) or (folder / _LIMIT).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        most = CACHE_BYTES
+    if added < min(_LOOK_EVERY, most // 8):
+        return
+    _added[folder] = 0
+    files: list[tuple[int, int, Path]] = []
+    walks = [*map(os.walk, caches_of(folder)), os.walk(folder / SCRATCH) if folder.name.endswith(UPLOADED) else ()]
+    for parent, _, names in chain.from_iterable(walks):
+        for path in (Path(parent) / name for name in names):
+            in_scratch = path.is_relative_to(folder / SCRATCH)
+            if in_scratch and not is_large(path.name):
+                continue
+            with suppress(FileNotFoundError):
+                found = path.stat()
+                if not in_scratch or stat.S_IMODE(found.st_mode) == UPLOADED_MODE:
+                    files.append((found.st_mtime_ns, found.st_blocks * 512, path))
+    left = sum(size for _, size, _ in files)
+    for _, size, path in sorted(files):
+        if left <= most:
+            break
+        path.unlink(missing_ok=True)
+        left -= size
+
+
+def is_large(name: str) -> bool:
+    """Return whether a file of scratch is a run or divided rows, which are written once, and may be dropped."""
+    return name.startswith(DIVIDED) or RUN_NAME.fullmatch(name) is not None
+
+
+def keep_to_this_boot(folder: Path) -> None:
+    """Remove the files of a store's folder that were written before this computer started: they may be torn.
+
+    An owner calls it when it claims the store, and each process of a machine with a folder of its own does at first.
+    """
+    boot, mark = boot_of_computer(), folder / _BOOT
+    with suppress(FileNotFoundError):
+        if boot and mark.read_text(encoding="ascii") == boot:
+            return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{_BOOT}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if boot and mark.exists() and mark.read_text(encoding="ascii") == boot:
+            return  # another process was first
+        for each in caches_of(folder):
+            shutil.rmtree(each, ignore_errors=True)
+        if folder.name.endswith(UPLOADED):
+            for path in (folder / SCRATCH).glob("*/*"):
+                if is_large(path.name):
+                    path.unlink(missing_ok=True)
+        mark.write_text(boot, encoding="ascii")
+
+
+def caches_of(folder: Path) -> list[Path]:
+    """Return the folders of files of objects in the folder of a store's identity."""
+    return [path for path in folder.glob(f"{CACHE}*") if path.is_dir()]
