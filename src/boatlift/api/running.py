@@ -24,6 +24,7 @@ from boatlift.connectors.kit import checked_options
 from boatlift.dataflow import Plan, plan
 from boatlift.errors import BoatliftError, FencedError, InvalidError
 from boatlift.runtime.host.context import BYTES_IN_FLIGHT, RunOptions
+from boatlift.runtime.host.health import Health, HealthPort
 from boatlift.runtime.host.host import Host, run_as_standby
 from boatlift.runtime.host.overrides import source_named
 from boatlift.runtime.host.progress import Progress
@@ -63,6 +64,8 @@ def run(
     for_handover: bool = False,
     listen: str = LOOPBACK,
     plain: bool = False,
+    health: str = "",
+    replica: bool = False,
     evolve: str = "",
     change: Mapping[str, str] | None = None,
     spark: SparkSession | None = None,
@@ -103,6 +106,10 @@ def run(
             cleanly and hands over (`boatlift handover`), and never by suspicion.
         listen: Where the owner listens for standbys and commands, as `host:port`; port 0 takes a free one.
         plain: Allow an address that other hosts see. What standbys exchange is not encrypted.
+        health: Where `GET /livez` and `GET /readyz` are answered, as `host:port`: whether the process makes progress,
+            and whether it owns the dataflow. Nothing is secret there, and nobody has to prove who they are.
+        replica: Be one of several equal processes: own the dataflow if none of the others does, also after a clean
+            stop; otherwise be a standby, and under other versions or settings than the owner one for a handover.
         evolve: The id of the plan by which the store's program becomes this one, as `bl.evolution` or `boatlift plan
             --store` shows it. Any other plan is refused (`[PLAN_CHANGED]`).
         change: Processor to the way in which its change is brought about, as in `bl.evolution`.
@@ -120,27 +127,31 @@ def run(
     """
     options = RunOptions(
         available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, long_running, take_over, pause,
-        step_timeout, standby or for_handover, for_handover, listen, plain, evolve, change or {},
+        step_timeout, standby or for_handover or replica, for_handover, listen, plain, health, replica, evolve,
+        change or {},
     )  # fmt: skip
     run_with(flow, store, options, spark)
 
 
 def run_with(flow: Dataflow, store: str | Path | Store, options: RunOptions, spark: SparkSession | None) -> None:
     """Run a dataflow by options; as `run`."""
-    creates = not options.standby and not options.goes_back
+    creates = options.replica or not (options.standby or options.goes_back)
     run_plan(*_prepared(flow, store, spark, create=creates), options)
 
 
 def run_plan(planned: Plan, store: Store, spark: SparkSession, options: RunOptions = _DEFAULTS) -> None:
     """Run a dataflow that is already divided into units; as `run`."""
-    with raising_jvm_died(), _Signals() as signals:
+    health = Health()
+    with raising_jvm_died(), _Signals() as signals, HealthPort(options.health, health) as port:
+        if port.url:
+            options.on_progress(Progress("listening", planned.dataflow, -1, where=f"{port.url}/readyz"))
         if not options.standby:
-            signals.stopping(_host(planned, store, spark, options)).run()
+            signals.stopping(_host(planned, store, spark, options, health)).run()
             return
         life = secrets.token_hex(8)
 
         def new_host() -> Host:
-            return signals.stopping(_host(planned, reopened(store), spark, options, life))
+            return signals.stopping(_host(planned, reopened(store), spark, options, health, life))
 
         def report(said: str) -> None:
             options.on_progress(Progress("standby", planned.dataflow, -1, said=said))
@@ -336,14 +347,21 @@ def session_of(flow: Dataflow, spark: SparkSession | None) -> SparkSession:
     return found
 
 
-def _host(planned: Plan, store: Store, spark: SparkSession, options: RunOptions, life: str = "") -> Host:
+def _host(
+    planned: Plan,
+    store: Store,
+    spark: SparkSession,
+    options: RunOptions,
+    health: Health | None = None,
+    life: str = "",
+) -> Host:
     check_session(spark)
     for name in options.pause:
         source_named(planned, name)
     options.on_progress(Progress("compile", planned.dataflow, -1))
     engine = SparkEngine(spark, planned, ON_SPARK, long_running=options.long_running)
     options.on_progress(Progress("recover", planned.dataflow, -1))
-    return Host(engine, store, options, life=life)
+    return Host(engine, store, options, life=life, health=health)
 
 
 class _Signals:

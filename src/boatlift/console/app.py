@@ -62,6 +62,8 @@ def run(
     for_handover: Annotated[bool, Parameter(negative=())] = False,
     listen: str = "127.0.0.1:0",
     plain: Annotated[bool, Parameter(negative=())] = False,
+    health: Annotated[str, Parameter(show_default=False)] = "",
+    replica: Annotated[bool, Parameter(negative=())] = False,
     evolve: Annotated[str, Parameter(show_default=False)] = "",
     change: Repeated = (),
     scratch: Annotated[str | None, Parameter(show_default=False)] = None,
@@ -103,6 +105,10 @@ def run(
             alone: an upgrade without a gap.
         listen: Where the owner listens for standbys and commands.
         plain: Allow an address that other hosts see. What standbys exchange is not encrypted.
+        health: Where GET /livez and GET /readyz are answered, such as 0.0.0.0:8080: whether the process makes progress,
+            and whether it owns the dataflow. Nothing is secret there, and nobody has to prove who they are.
+        replica: Be one of several equal processes: own the dataflow if none of the others does, also after a clean
+            stop; otherwise be a standby, and under other versions or settings than the owner one for a handover.
         evolve: The id of the plan by which the store's program becomes this one, as boatlift plan --store shows it.
         change: How the change of a processor is brought about, as in boatlift plan --store; may be repeated.
         scratch: With an s3:// store: the folder for files of running tasks, which every task must see; store or
@@ -124,7 +130,16 @@ def run(
     # All errors that need no JVM to be found are raised before one starts.
     skips, modes = skips_named(skip), modes_named(change)
     most_bytes = BYTES_IN_FLIGHT if bytes_in_flight is None else bytes_in_flight
-    RunOptions(bytes_in_flight=most_bytes, step_timeout=step_timeout, listen=listen, plain=plain)
+    RunOptions(
+        available_now=available_now,
+        bytes_in_flight=most_bytes,
+        step_timeout=step_timeout,
+        for_handover=for_handover,
+        listen=listen,
+        plain=plain,
+        health=health,
+        replica=replica,
+    )
     standby = standby or for_handover
     given = {"scratch": scratch, "linger": linger, "cache": cache}
     of_bucket: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -135,7 +150,7 @@ def run(
     check_flow(flow)
     if standby:
         refuse_missing_store(store)
-    elif not take_over:
+    elif not take_over and not replica:
         check_owner(store)
     from boatlift.console.supervisor import BEATS, Supervisor, beating
 
@@ -169,6 +184,8 @@ def run(
             for_handover=for_handover,
             listen=listen,
             plain=plain,
+            health=health,
+            replica=replica,
             evolve=evolve,
             change=modes,
             spark=spark,
@@ -400,6 +417,8 @@ def main() -> None:
 
     Before that line, an error of the user's own code is shown with the user's part of its traceback.
     """
+    if os.getpid() == 1:  # in a container: the system gives this process no default action for signals
+        signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     print_warnings()
     if "BOATLIFT_SPARE" in os.environ:
         from boatlift.console.supervisor import wait_as_spare

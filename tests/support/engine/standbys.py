@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from boatlift.runtime.host.context import RunOptions
+from boatlift.runtime.host.health import Health
 from boatlift.runtime.host.host import Host, run_as_standby
 from boatlift.runtime.host.progress import Progress
 from boatlift.storage.local import LocalStore
@@ -27,6 +28,7 @@ class Process:
     store: LocalStore
     standby: bool = False
     for_handover: bool = False
+    replica: bool = False
     take_over: bool = False
     available_now: bool = True
     engine: type[MemoryEngine] = MemoryEngine
@@ -36,6 +38,8 @@ class Process:
     said: list[Progress] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.health = Health()
+        self.standby = self.standby or self.replica
         self.life = secrets.token_hex(8)
         self.host = self._new_host()
         self.work = Background(self._run)
@@ -46,9 +50,10 @@ class Process:
             on_progress=self.said.append,
             standby=self.standby,
             for_handover=self.for_handover,
+            replica=self.replica,
             take_over=self.take_over,
         )
-        return Host(self.engine(self.world, every=3), self.store, options, life=self.life)
+        return Host(self.engine(self.world, every=3), self.store, options, life=self.life, health=self.health)
 
     def _run(self) -> None:
         if not self.standby:

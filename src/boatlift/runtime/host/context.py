@@ -14,6 +14,7 @@ from boatlift.runtime.host.event_loop import EventQueue, Workers
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import Instruction
 from boatlift.runtime.machine.progress import MachineProgress
+from boatlift.runtime.peers.channel import split
 from boatlift.runtime.peers.owner import LOOPBACK, OwnerLink, refuse_open
 from boatlift.storage.log import Log
 
@@ -63,6 +64,8 @@ class RunOptions:
     for_handover: bool = False
     listen: str = LOOPBACK
     plain: bool = False
+    health: str = ""
+    replica: bool = False  # also a standby
     evolve: str = ""
     change: Mapping[str, str] = field(default_factory=dict)
     rewind: str | None = None  # the restore point to go back to, and then to stop; empty for the beginning
@@ -83,6 +86,11 @@ class RunOptions:
             if isinstance(value := getattr(self, name), str):
                 raise InvalidError("BAD_OPTION", f"{name}={value!r} is one text: write {name}=[{value!r}]")
         refuse_open(self.listen, plain=self.plain)
+        if self.health:
+            split(self.health)
+        if self.replica and (self.available_now or self.for_handover):
+            other = "available_now" if self.available_now else "for_handover"
+            raise InvalidError("BAD_OPTION", f"replica=True goes on after every clean stop: omit {other}=True")
         skips: Collection[object] = self.skip
         for each in skips:
             if not (isinstance(each, tuple) and len(each) == 2):

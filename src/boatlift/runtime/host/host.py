@@ -18,6 +18,7 @@ from boatlift.runtime.host.context import HostContext, RunOptions, handlers_of
 from boatlift.runtime.host.deadlines import Deadlines
 from boatlift.runtime.host.event_loop import Answer, EventQueue, Workers, run_loop
 from boatlift.runtime.host.failures import Failures
+from boatlift.runtime.host.health import Health
 from boatlift.runtime.host.log import LogCalls, StoredRuns
 from boatlift.runtime.host.overrides import Overrides
 from boatlift.runtime.host.ownership import LOOK_SECONDS, Ownership, refuse_running_owner
@@ -63,6 +64,7 @@ class Host:
     Args:
         clock: Milliseconds since 1970; a determinant of each step, which never goes back.
         life: Of a standby: distinguishes it from all others; its next host, after a claim that failed, has the same.
+        health: Is told what the host does.
     """
 
     def __init__(
@@ -73,10 +75,12 @@ class Host:
         *,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         life: str = "",
+        health: Health | None = None,
     ) -> None:
         self._life = self._heir = life
         self._engine, self._store, self._clock = engine, store, SteadyClock(clock, unit=1_000_000)
         self._options = RunOptions() if options is None else options
+        self._health = Health() if health is None else health
         self._queue = EventQueue()
         self._owner: Ownership | None = None
         self._term: OwnershipTerm | None = None
@@ -87,6 +91,7 @@ class Host:
     def stop(self) -> None:
         """Request a clean stop; a signal handler may call this."""
         self._stopping.set()
+        self._health.stops()
 
         def stopping() -> Iterable[events.Event]:
             self._options.on_progress(Progress("stopping", self._engine.plan.dataflow, -1))
@@ -107,6 +112,7 @@ class Host:
         try:
             self._followed = log = self._open_log()
             program = {**self._engine.program(), UNITS: division_of(self._engine.plan)}
+            self._health.follows(ready)
             standby = Standby(
                 self._store,
                 log,
@@ -114,10 +120,12 @@ class Host:
                 self._engine.environment(),
                 life=self._life,
                 handover_only=self._options.for_handover,
+                replica=self._options.replica,
                 available_now=self._options.available_now,
                 report=self._options.on_progress,
                 stopping=self._stopping,
                 ready=ready,
+                turned=self._health.turns,
                 has_followed=has_followed,
             )
             after = standby.wait()
@@ -143,6 +151,7 @@ class Host:
             FencedError: `[FENCED]` another standby has taken over.
             BoatliftError: as `run`.
         """
+        self._health.begins()
         try:
             self._engine.reserve()
             self._link = OwnerLink(self.stop, self._options.listen)
@@ -151,7 +160,15 @@ class Host:
                 refuse_running_owner(log)
             self._owner = Ownership(log, self._clock, self._heir)
             self._term = OwnershipTerm(
-                self._engine, self._store, self._owner, self._options, self._queue, self._clock, self._link, after
+                self._engine,
+                self._store,
+                self._owner,
+                self._options,
+                self._queue,
+                self._clock,
+                self._link,
+                after,
+                self._health,
             )
         except BaseException:
             self._end()
@@ -260,13 +277,15 @@ class OwnershipTerm:
         clock: SteadyClock,
         link: OwnerLink,
         after: int | None,
+        health: Health,
     ) -> None:
         self._engine, self._options, self._queue, self._clock = engine, options, queue, clock
+        self._health = health
         self._plan = engine.plan
         self._program = program_of(self._plan)
         self._log, self._owner, self._link = owner.log, owner, link
         clock.at_least(self._log.written_at)  # no recorded reading is later
-        if after is None:  # else the owner had them open
+        if not after:  # else the owner had them open
             check_places(self._plan, self._log.store_id, self._log.history)
         program = {**engine.program(), UNITS: division_of(self._plan)}
         environment = engine.environment()
@@ -393,6 +412,7 @@ class OwnershipTerm:
         RunReports(context, self._cursors, deadlines, self._scratch, self._clock).begin()
         deadlines.begin()
         self._look_for_a_newer_owner(workers)
+        self._health.owns(deadlines.stuck)
         self._beat()
         try:
             run_loop(machine, self._queue, handlers, first, lambda: log.finished)
@@ -437,6 +457,7 @@ class OwnershipTerm:
     def _beat(self) -> Iterable[events.Event]:
         """Report now and then that the event loop turns."""
         self._owner.turned = time.monotonic()
+        self._health.turns()
         self._options.on_progress(Progress("beat", self._plan.dataflow, -1))
         self._queue.after(LOOK_SECONDS, self._beat)
         return ()

@@ -43,7 +43,7 @@ class Standby:
     Laws:
         * It writes nothing, and takes no lock, port or id of the owner's.
         * It never takes over from an owner that has stopped cleanly, unless the log names it as the heir, or names
-          another one that has not claimed the dataflow for `HEIR_SECONDS`.
+          another one that has not claimed the dataflow for `HEIR_SECONDS`. A replica also does if it names none.
         * With `handover_only` it takes over as the heir alone.
         * It kills no process but one of this host, of the claim, that a signal has stopped: that process could hold
           locks and ports for ever.
@@ -54,9 +54,12 @@ class Standby:
         program, environment: Of this process; an owner of another program or environment is refused.
         life: Distinguishes this standby from all others; a clean stop names its heir by it.
         handover_only: The environment may differ.
+        replica: A dataflow without an owner is claimed: before its first run, and after a clean stop that names no
+            heir. While the environment differs from the owner's, it takes over after a clean stop alone.
         available_now: The waiting ends with the clean stop of an owner.
         report: Receives progress.
         stopping: Ends the waiting.
+        turned: Is called at each look at the owner.
         ready: Returns whether the first step after a takeover would be quick.
         has_followed: Whether this process has followed or been an owner before: then one out of its reach does not end
             it.
@@ -74,15 +77,18 @@ class Standby:
         *,
         life: str,
         handover_only: bool,
+        replica: bool,
         available_now: bool,
         report: Callable[[Progress], None],
         stopping: threading.Event,
         ready: Callable[[], bool],
+        turned: Callable[[], None],
         has_followed: bool = False,
     ) -> None:
         self._store, self._log, self._stopping, self._report, self._ready = store, log, stopping, report, ready
         self._mine = Claim("", 0, 0, dict(program), dict(environment))
         self._handover_only, self._available_now = handover_only, available_now
+        self._replica, self._turned = replica, turned
         self._last_told = ""
         self._followed = has_followed
         self._life = self.heir = life
@@ -99,6 +105,7 @@ class Standby:
         """
         stopped_at: float | None = None
         while not self._stopping.is_set():
+            self._turned()
             try:
                 if self._log.catch_up():
                     stopped_at = None
@@ -113,12 +120,16 @@ class Standby:
                         continue
                 elif owner is not None and (heir := self._log.history.heir):
                     stopped_at = time.monotonic() if stopped_at is None else stopped_at
-                    lost = time.monotonic() - stopped_at > HEIR_SECONDS and not self._handover_only
+                    lost = time.monotonic() - stopped_at > HEIR_SECONDS
+                    lost = lost and (self._replica or not self._handover_only)
                     if heir == self._life or lost:
                         self._refuse_another(owner)
                         self.heir = heir
                         return self._log.owner
                     self._tell("waits for the standby that the dataflow was handed over to")
+                elif self._replica:
+                    self.heir = ""
+                    return self._log.owner
                 elif owner is not None and self._available_now:
                     return None
                 else:
@@ -138,6 +149,7 @@ class Standby:
         is_ready, read_at = False, 0.0
         with closing(FollowerLink(owner.address, lambda: secret_of(self._store), self._hello)) as link:
             while not self._stopping.is_set():
+                self._turned()
                 news = self._hear(link, detector, token, LOOK_SECONDS)
                 now = time.monotonic()
                 if news or now >= read_at:
@@ -206,6 +218,8 @@ class Standby:
         self._log.refuse_other_program(self._mine, recorded_as_claimed)
         mine, theirs = self._mine.environment, owner.environment
         changed = [name for name in sorted({*theirs, *mine}) if theirs.get(name) != mine.get(name)]
+        if self._replica:
+            self._handover_only = bool(changed)
         if not self._handover_only:
             refuse_other_division(self._log.history, self._mine.program)
         if changed and not self._handover_only:
