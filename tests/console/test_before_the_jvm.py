@@ -102,6 +102,8 @@ def here(tmp_path: Path) -> Path:
         (("run", "plain:flow", "--store", "others"), 5, "[STORE_OF_ANOTHER_DATAFLOW]"),
         (("run", "plain:flow", "--store", "plain.py/st"), 2, "[BAD_OPTION] a store cannot be at plain.py/st, because"),
         (("run", "plain:flow", "--store", "x" * 300), 3, "[STORE_FAILED] the folder . in"),
+        ((*RUN, "plain:flow", "--health", "8080"), 2, "[BAD_OPTION] '8080' is no address: write host:port"),
+        ((*RUN, "plain:flow", "--replica", "--available-now"), 2, "[BAD_OPTION] replica=True goes on after every"),
         (("look", "plain:flow", "--store", "x" * 300, "--step", "clean:0"), 3, "[STORE_FAILED] the folder . in"),
         (("look", "plain:flow", "--store", "x" * 300, "--step", "else:0"), 2, "[BAD_OPTION] else executes no steps"),
     ],

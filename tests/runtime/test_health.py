@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from boatlift.errors import InvalidError, UnavailableError
+from boatlift.runtime.host import health as module
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.deadlines import StuckCall
 from boatlift.runtime.host.health import CONNECTIONS, STANDBY_SECONDS, Health, HealthPort
@@ -125,11 +126,17 @@ def test_other_paths_and_methods_are_refused(port: int) -> None:
         assert asked(port, "/livez", method)[0] == 405
 
 
-def test_strangers_that_say_nothing_do_not_keep_probes_out(port: int) -> None:
+def _answering() -> int:
+    return sum("process_request_thread" in each.name for each in threading.enumerate())
+
+
+def test_strangers_that_say_nothing_do_not_keep_probes_out(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module._Answering, "timeout", 1000.0)  # their silence alone would end them, too
     with ExitStack() as stack:
         for _ in range(3 * CONNECTIONS):
             stack.enter_context(socket.create_connection(("127.0.0.1", port))).sendall(b"GET /livez HT")
         assert asked(port, "/livez")[0] == 200
+        until(lambda: _answering() <= CONNECTIONS, 20)
         wrong = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
         wrong.sendall(b"\x16\x03\x01\x02\r\n\r\n")
         assert b"no request of HTTP" in wrong.recv(1000)

@@ -177,7 +177,7 @@ class _Server(ThreadingMixIn, TCPServer):
             self._open.append(request)
             if len(self._open) > CONNECTIONS:
                 with suppress(OSError):
-                    self._open[0].shutdown(socket.SHUT_RDWR)  # its thread closes it
+                    self._open.pop(0).shutdown(socket.SHUT_RDWR)  # its thread closes it
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
