@@ -85,3 +85,24 @@ def test_the_jobs_of_a_unit_end_when_they_are_cancelled(spark: SparkSession) -> 
     group.end("unit")
     job.join(60)
     assert "SPARK_JOB_CANCELLED" in raised[0]
+
+
+def test_a_job_that_was_being_planned_when_all_ended_does_not_begin(spark: SparkSession) -> None:
+    group, raised = JobGroup(spark, "flow"), []
+
+    def work() -> None:
+        group.join("unit")
+        planned = spark.range(3)
+        group.end_all()
+        try:
+            planned.count()
+        except Exception as error:  # noqa: BLE001 - compared below
+            raised.append(str(error))
+
+    job = threading.Thread(target=work)
+    job.start()
+    job.join(60)
+    assert "SPARK_JOB_CANCELLED" in raised[0]
+    other = JobGroup(spark, "flow")
+    other.join("unit")
+    assert spark.range(3).count() == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Hashable, Iterator
 from typing import Any
@@ -25,7 +26,7 @@ class JobGroup:
 
     def __init__(self, spark: SparkSession, dataflow: str) -> None:
         self._spark, self._context, self._dataflow = spark, spark.sparkContext, dataflow
-        self._name = f"boatlift-{dataflow}-{id(self)}"
+        self._name = f"boatlift-{dataflow}-{secrets.token_hex(8)}"
         self._thread = threading.local()
         self.ended = False
 
@@ -49,10 +50,10 @@ class JobGroup:
             self._context.cancelJobsWithTag(self._tag(unit))
 
     def end_all(self) -> None:
-        """Cancel all jobs, and let none begin."""
+        """Cancel all jobs, and let none begin, nor one that is being planned."""
         self.ended = True
         with unless_gone():
-            self._context.cancelJobGroup(self._name)
+            self._context._jsc.sc().cancelJobGroupAndFutureJobs(self._name)
 
     def _tag(self, unit: str) -> str:
         return f"{self._name}-{unit}"
