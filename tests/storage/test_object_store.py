@@ -395,7 +395,7 @@ def test_names_that_are_given_again_are_read_again(opened: Callable[[str], Objec
         again.create("input/orders/1", rows)
         assert fetched(again.local_path("input/orders/1")).read_bytes() == rows
         assert again.local_path("runs/1") == store.local_path("runs/1")
-        store.delete("input/orders/1")
+        store._client.delete(["input/orders/1"])  # the bucket is restored: no file of this machine goes
 
 
 def test_a_request_without_an_answer_is_told(through: Any, caplog: pytest.LogCaptureFixture) -> None:
