@@ -58,19 +58,20 @@ def die_at_requests(
     for _ in range(2):  # the second one has requests left, which the first one spent on its many starts
         place = place_of(folder("dying"), jvm, victim)
         ended = KILLED
-        while ended == KILLED:
-            killer = Killer(request, after=bool(len(died) % 2))
-            with FaultProxy(server.port, killer.fault, acted=killer.acted) as proxy:
-                monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+        with FaultProxy(server.port) as proxy:  # one address, so that a start finds the files of the one before
+            monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+            while ended == KILLED:
+                killer = Killer(request, after=bool(len(died) % 2))
+                proxy.fault, proxy.acted = killer.fault, killer.acted
                 process = place.start(jvm)
                 killer.process = process.pid
                 ended = process.wait(300)
-            if ended == KILLED:
-                method = killer.seen[request - 1].partition(" ")[0]
-                died.append(CrashPoint(f"request({method})", "after" if killer.after else "before", request))
-                request += every
-                if len(died) % 2:
-                    place.lose_power()
+                if ended == KILLED:
+                    method = killer.seen[request - 1].partition(" ")[0]
+                    died.append(CrashPoint(f"request({method})", "after" if killer.after else "before", request))
+                    request += every
+                    if len(died) % 2:
+                        place.lose_power()
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.environment["AWS_ENDPOINT_URL"])
         assert ended == 0, place.log.read_text()[-3000:]
         judge(place)
