@@ -414,6 +414,46 @@ def test_the_server_copies_pieces_that_it_has(
     assert list(sink.verify()) == []
 
 
+@pytest.mark.parametrize("fault", [each for each in FAULTS if not each.name.startswith("HANGS")])
+def test_pieces_that_the_server_copies_come_once_through_faults(
+    proxy: FaultProxy, object_server: ObjectServer, fault: ProxyFault, tmp_path: Path
+) -> None:
+    options, draws = BucketOptions(uploads_scratch=True), random.Random(5)
+    store = ObjectStore.open(object_server.url(f"{tmp_path.name}-store"), tmp_path / "scratch", options, create=True)
+    url = object_server.url(tmp_path.name)
+    sink = delta(url)
+    sink.open(context())
+    proxy.fault = lambda method, path: (
+        fault if "part-" in path and draws.random() < 0.5 and method == "PUT" else ProxyFault.NONE
+    )
+    for step in range(4):
+        rows = rows_of(step)
+        staged = [
+            sink.stager().stage(str(store.scratch(1)), fresh_run(1), number, iter([batch_of(part)]))
+            for number, part in enumerate((rows[:20], rows[20:]))
+        ]
+        for piece in staged:
+            Path(piece.place).unlink()  # as on another machine
+        assert sink.commit(step, len(rows), f"digest {step}", staged) is Outcome.APPENDED
+        assert not any(Path(piece.place).exists() for piece in staged), "the driver fetches no piece"
+    proxy.fault = lambda _method, _path: ProxyFault.NONE
+    assert in_bucket(url) == visible(sink, 4)
+    assert list(sink.verify()) == []
+
+
+def test_a_piece_that_is_gone_is_told(object_server: ObjectServer, tmp_path: Path) -> None:
+    options = BucketOptions(uploads_scratch=True)
+    store = ObjectStore.open(object_server.url(f"{tmp_path.name}-store"), tmp_path / "scratch", options, create=True)
+    for place in (object_server.url(tmp_path.name), str(tmp_path / "table")):
+        sink = delta(place)
+        sink.open(context())
+        staged = [sink.stager().stage(str(store.scratch(1)), fresh_run(1), 0, iter([batch_of(rows_of(0))]))]
+        Path(staged[0].place).unlink()
+        store.delete(f"runs/{Path(staged[0].place).name}")
+        with pytest.raises(UnavailableError, match=r"\[SINK_FAILED\] .*run again to stage"):
+            sink.commit(0, len(rows_of(0)), "digest 0", staged)
+
+
 def test_a_local_table_shares_the_bytes_of_a_piece_and_outlives_it(tmp_path: Path) -> None:
     sink = delta(tmp_path / "place")
     sink.open(context())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -153,7 +155,8 @@ def test_selectors_and_references_find_what_they_name(folder: Any) -> None:
             case "RoleBinding":
                 assert named(documents, "Role", document["roleRef"]["name"])
                 assert all(named(documents, each["kind"], each["name"]) for each in document["subjects"])
-    assert named(documents, "ServiceAccount", pod["serviceAccountName"])
+    for each in (pod, *(executor["spec"] for executor in pods_in(documents))):
+        assert named(documents, "ServiceAccount", each["serviceAccountName"])
     assert named(documents, "ConfigMap", container["envFrom"][0]["configMapRef"]["name"])
     volumes = {each["name"]: each for each in pod["volumes"]}
     assert {each["name"] for each in container["volumeMounts"]} == volumes.keys()
@@ -203,3 +206,42 @@ def test_the_image_has_the_user_of_the_pods_and_files_that_build(tmp_path: Any) 
     wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     subprocess.run([*wheel, "-w", tmp_path / "wheels", tmp_path], check=True, timeout=120)
     assert list((tmp_path / "wheels").glob("boatlift-*.whl"))
+
+
+def test_the_image_starts_an_executor_with_what_spark_gives_it(tmp_path: Any) -> None:
+    """The variables are those of Spark's step for executor pods."""
+    java = tmp_path / "java"
+    java.write_text('#!/bin/bash\nprintf "%s\\n" "$@"\n')
+    java.chmod(0o755)
+    given = {
+        "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@10.0.0.1:7078",
+        "SPARK_EXECUTOR_ID": "3",
+        "SPARK_EXECUTOR_CORES": "2",
+        "SPARK_EXECUTOR_MEMORY": "1024m",
+        "SPARK_APPLICATION_ID": "spark-application-1",
+        "SPARK_EXECUTOR_POD_IP": "10.0.0.2",
+        "SPARK_RESOURCE_PROFILE_ID": "0",
+        "SPARK_EXECUTOR_POD_NAME": "flights-exec-3",
+        "SPARK_CLASSPATH": "/extra/*",
+        **{f"SPARK_JAVA_OPT_{number}": f"-Dnumber={number} x" for number in (0, 1, 2, 10)},
+    }
+    paths = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
+    script = ["bash", str(DEPLOY / "entrypoint.sh"), "executor"]
+    made = subprocess.run(script, env={**given, "PATH": paths}, capture_output=True, text=True, check=True, timeout=60)
+    told = made.stdout.splitlines()
+    assert told[:4] == [f"-Dnumber={number} x" for number in (0, 1, 2, 10)]
+    assert told[4:6] == ["-Xms1024m", "-Xmx1024m"]
+    assert told[told.index("-cp") + 1].startswith("/extra/*:")
+    assert told[told.index("-cp") + 1].endswith("pyspark/jars/*")
+    named_values = dict(
+        zip(told[told.index("--driver-url") :: 2], told[told.index("--driver-url") + 1 :: 2], strict=True)
+    )
+    assert named_values == {
+        "--driver-url": given["SPARK_DRIVER_URL"],
+        "--executor-id": "3",
+        "--cores": "2",
+        "--app-id": "spark-application-1",
+        "--hostname": "10.0.0.2",
+        "--resourceProfileId": "0",
+        "--podName": "flights-exec-3",
+    }

@@ -87,8 +87,8 @@ def test_the_bound_of_the_cache_reaches_workers(url: str, tmp_path: Path, spark:
     rows = flow.source("rows", bl.files("in/*.csv", schema="k INT, v LONG"))
     told = rows.transform("told", lambda frame: frame.select(bound("k").alias("bound")), deterministic=True)
     told.sink("out", bl.parquet(tmp_path / "out"))
-    bl.run(flow, bl.store(url, cache=54_321), available_now=True, spark=spark)
-    assert {*pq.read_table(tmp_path / "out").column("bound").to_pylist()} == {"54321"}
+    bl.run(flow, bl.store(url, cache=98_765_432), available_now=True, spark=spark)
+    assert {*pq.read_table(tmp_path / "out").column("bound").to_pylist()} == {"98765432"}
 
 
 def test_a_dataflow_refuses_the_prefix_of_another_one(url: str, spark: SparkSession) -> None:

@@ -169,3 +169,26 @@ def test_a_file_that_is_gone_is_told_and_nothing_is_lost(here: Path, spark: Spar
     held = DeltaTable("table").to_pyarrow_dataset().to_table().to_pylist()
     assert Counter(row["_weight"] for row in held if row["c"] == 2) == {1: 8}
     del here
+
+
+def test_columns_of_any_name_are_read_back(here: Path, spark: SparkSession, object_server: ObjectServer) -> None:
+    """Names that a reader could want for columns of its own."""
+    url = object_server.url(here.name)
+
+    def flow(factor: int = 1) -> bl.Dataflow:
+        flow = bl.Dataflow("named")
+        flow.source("numbers", bl.generator({"n": "id"}, rows_per_step=4, steps=2))
+        rows = flow.sql("rows", f"SELECT n, n AS _place0, n AS _PLACE1, n AS _file, n * {factor} AS `a.b` FROM numbers")
+        rows.sink("upserts", bl.parquet(f"{url}/upserts", key=["n"]))
+        rows.sink("folder", bl.parquet("folder", key=["n"]))
+        return flow
+
+    run(flow(), spark)
+    places = {"folder": lambda: pq.read_table("folder"), "upserts": lambda: rows_of(url, "upserts")}
+    before = {sink: read().num_rows for sink, read in places.items()}
+    evolve(flow(), spark, all="fill")
+    assert {sink: read().num_rows for sink, read in places.items()} == before
+    evolve(flow(factor=2), spark)
+    for sink, read in places.items():
+        new = read().to_pylist()[before[sink] :]
+        assert {row["n"]: row["a.b"] for row in new if row["_weight"] > 0} == {n: 2 * n for n in range(1, 8)}

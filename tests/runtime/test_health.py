@@ -179,3 +179,16 @@ def test_the_port_answers_while_the_event_loop_does_not_turn(tmp_path: Path, tim
         assert work.result() is None
     with pytest.raises(ConnectionRefusedError):
         asked(port, "/livez")
+
+
+def test_a_host_that_follows_a_fenced_one_says_what_it_does(health: Health) -> None:
+    """`boatlift handover` asked the owner to stop, and a standby claimed the dataflow first."""
+    health.owns(lambda: ())
+    health.stops()
+    health.owns(lambda: ())
+    assert health.readyz() == (503, {"role": "stopping", "ready": False})
+    health.begins(anew=True)
+    health.follows(lambda: True)
+    assert health.readyz(standby_ok=True) == (200, {"role": "standby", "ready": True})
+    health.owns(lambda: ())
+    assert health.readyz() == (200, {"role": "owner", "ready": True})

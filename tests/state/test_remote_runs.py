@@ -234,7 +234,7 @@ def test_a_full_disk_is_told(remote: Remote, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_cache_keeps_to_its_bound(remote: Remote) -> None:
     folder = remote.path.parents[2]
-    object_cache.tell_tasks(folder, 3_000_000, one_machine=False)
+    object_cache.limit_cache(folder, 3_000_000)
     names = [f"runs/{number}" for number in range(2, 12)]
     for name in names:
         remote.store.create(name, os.urandom(1_000_000))

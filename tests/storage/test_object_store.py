@@ -381,6 +381,7 @@ def test_a_cache_from_before_the_computer_started_is_not_believed(
     store.discard_scratch(before=1)
     assert fetched(store.local_path("runs/1")).read_bytes() == bytes(4)
     monkeypatch.setattr("boatlift.storage.object_cache.boot_of_computer", lambda: "another")
+    os.utime(store.local_path("runs/1"), (1, 1))
     store.discard_scratch(before=1)
     assert fetched(store.local_path("runs/1")).read_bytes() == b"rows"
 

@@ -40,6 +40,7 @@ from boatlift.storage.opening import StorePlace, open_store, reopened, suited_to
 from boatlift.storage.store import Store
 
 _LONGEST_LINGER = 60.0
+_LEAST_CACHE = 64 << 20
 
 logger = logging.getLogger(__name__)
 
@@ -300,16 +301,34 @@ def store(
         >>> flights.sink("copy", bl.parquet("copy"))
         >>> bl.run(flow, bl.store("s3://boatlift/examples/copy", linger=0.2), available_now=True)
     """
+    return open_bucket(url, endpoint, scratch, retry_for, linger, cache)
+
+
+def open_bucket(
+    url: str,
+    endpoint: str | None = None,
+    scratch: str | Path | None = None,
+    retry_for: float = RETRY_FOR,
+    linger: float = 0.0,
+    cache: int = CACHE_BYTES,
+    *,
+    create: bool = True,
+) -> ObjectStore:
+    """Open a store in an object store; as `store`.
+
+    Args:
+        create: The store may be new, and its server is probed, which writes.
+    """
     if not url.startswith("s3://"):
         raise InvalidError("BAD_OPTION", f"url is {url!r}: give s3://BUCKET/PREFIX; a folder needs no bl.store")
     if not 0 < retry_for < math.inf:
         raise InvalidError("BAD_OPTION", f"retry_for is {retry_for}: give seconds, more than 0")
     if not 0 <= linger <= _LONGEST_LINGER:
         raise InvalidError("BAD_OPTION", f"linger is {linger}: give seconds, 0 to {_LONGEST_LINGER:g}")
-    if cache < 1:
-        raise InvalidError("BAD_OPTION", f"cache is {cache}: give bytes, 1 or more")
+    if cache < _LEAST_CACHE:
+        raise InvalidError("BAD_OPTION", f"cache is {cache}: give bytes, {_LEAST_CACHE} (64 MiB) or more")
     options = BucketOptions(endpoint, retry_for, linger, cache)
-    opened = open_store(url, create=True, scratch=scratch, options=options)
+    opened = open_store(url, create=create, scratch=scratch, options=options)
     assert isinstance(opened, ObjectStore)
     return opened
 

@@ -30,7 +30,7 @@ from boatlift.console.messages import (
 )
 from boatlift.console.points import keep, reset, rewind
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
-from boatlift.paths import refuse_place
+from boatlift.paths import refuse_place, scratch_named
 from boatlift.spark.session.settings import DEFAULT_MASTER
 
 app = App(
@@ -116,7 +116,8 @@ def run(
             cluster, and a folder in the user's cache with local[…].
         linger: With an s3:// store: the seconds for which steps wait for others before they are recorded together.
             Rows are visible so much later, and there are at most 1 / linger requests a second for the log.
-        cache: With an s3:// store: the most bytes of it that are kept on the disk of each machine; 10 GiB if not given.
+        cache: With an s3:// store: the most bytes of it that are kept on the disk of each machine; 10737418240
+            (10 GiB) if not given.
         master: Spark's master URL.
         conf: A Spark setting, name=value; may be repeated.
         quiet: Show only a takeover, warnings and the last line.
@@ -146,6 +147,9 @@ def run(
     if of_bucket and not store.startswith("s3://"):
         option = next(iter(of_bucket))
         raise InvalidError("BAD_OPTION", f"--{option} is for s3:// stores, and {store} is a folder: omit it")
+    if scratch is not None:
+        scratch_named(scratch)
+        os.environ["BOATLIFT_SCRATCH"] = scratch  # sinks in buckets write their files there, too
     refuse_place(store)
     check_flow(flow)
     if standby:
@@ -161,10 +165,10 @@ def run(
     notice(f"importing {flow}", quiet=quiet)
     dataflow = load_flow(flow, session)
     check_store(planned(dataflow), store, skips, set_aside, pause)
+    from boatlift.api.running import open_bucket
     from boatlift.api.running import run as run_dataflow
-    from boatlift.api.running import store as bucket_store
 
-    place = bucket_store(store, **of_bucket) if of_bucket else store
+    place = open_bucket(store, **of_bucket, create=not standby or replica) if of_bucket else store
     spark = session.begin()
 
     with Live(dataflow, quiet=quiet, available_now=available_now) as live, arguments_named(flow, store):

@@ -7,6 +7,7 @@ loss can leave (`tests/support/crash/power_loss.py`).
 from __future__ import annotations
 
 import errno
+import math
 import os
 import shutil
 import stat
@@ -145,3 +146,12 @@ def boot_of_computer() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:  # no Linux
         return ""
+
+
+def last_start_of_computer() -> float:
+    """Return when this computer started, in seconds since 1970; infinity where the system does not tell."""
+    try:
+        lines = Path("/proc/stat").read_text("ascii").splitlines()
+    except OSError:  # no Linux
+        return math.inf
+    return next((float(line.removeprefix("btime ")) for line in lines if line.startswith("btime ")), math.inf)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import shutil
 import stat
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
-from boatlift.storage.filesystem import boot_of_computer
+from boatlift.storage.filesystem import boot_of_computer, last_start_of_computer
 from boatlift.storage.store import SCRATCH
 
 CACHE = "cache"
@@ -39,43 +38,30 @@ UPLOADED = "-uploaded"
 RUN_NAME = re.compile(r"(?P<owner>\d{12})-[0-9a-f]{32}\.arrow")
 """The name of the file of a run."""
 
-_LIMIT, _ONE_MACHINE, _BOOT = "cache-bytes", "one-machine", "boot"
+_LIMIT, _BOOT = "cache-bytes", "boot"
 _LOOK_EVERY = 64 << 20  # bytes that a process fetches between two looks at the size of the cache
 _added: dict[Path, int] = {}
 
 
-def tell_tasks(folder: Path, most: int, *, one_machine: bool) -> None:
-    """Let all processes of this machine know how the folder of a store is used.
-
-    Args:
-        most: The most bytes of the cache.
-        one_machine: Whether no task of another machine reads what tasks write: then they upload runs alone.
-    """
+def limit_cache(folder: Path, most: int) -> None:
+    """Let the cache in a store's folder have at most so many bytes. Its processes on this machine keep to it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _LIMIT).write_text(str(most), encoding="ascii")
-    if one_machine:
-        (folder / _ONE_MACHINE).touch()
-    else:
-        (folder / _ONE_MACHINE).unlink(missing_ok=True)
 
 
-def is_of_one_machine(folder: Path) -> bool:
-    """Return whether `tell_tasks` has said so."""
-    return (folder / _ONE_MACHINE).exists()
-
-
-def trim_cache(folder: Path, fetched_bytes: int) -> None:
+def trim_cache(folder: Path, fetched_bytes: int, added: Path | None = None) -> None:
     """Delete the files that were not used for longest, until the cache is within its bound.
 
     Args:
         fetched_bytes: The bytes that were added since the last call; the disk is looked at now and then.
+        added: The file that was added, which stays.
     """
-    added = _added[folder] = _added.get(folder, 0) + fetched_bytes
+    grown = _added[folder] = _added.get(folder, 0) + fetched_bytes
     try:
         most = int(os.environ.get(CACHE_VARIABLE) or (folder / _LIMIT).read_text(encoding="ascii"))
     except (OSError, ValueError):
         most = CACHE_BYTES
-    if added < min(_LOOK_EVERY, most // 8):
+    if grown < min(_LOOK_EVERY, most // 8):
         return
     _added[folder] = 0
     files: list[tuple[int, int, Path]] = []
@@ -93,6 +79,8 @@ def trim_cache(folder: Path, fetched_bytes: int) -> None:
     for _, size, path in sorted(files):
         if left <= most:
             break
+        if path == added:
+            continue
         path.unlink(missing_ok=True)
         left -= size
 
@@ -108,20 +96,19 @@ def keep_to_this_boot(folder: Path) -> None:
     An owner calls it when it claims the store, and each process of a machine with a folder of its own does at first.
     """
     boot, mark = boot_of_computer(), folder / _BOOT
-    with suppress(FileNotFoundError):
-        if boot and mark.read_text(encoding="ascii") == boot:
-            return
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{_BOOT}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if boot and mark.exists() and mark.read_text(encoding="ascii") == boot:
-            return  # another process was first
-        for each in caches_of(folder):
-            shutil.rmtree(each, ignore_errors=True)
-        if folder.name.endswith(UPLOADED):
-            for path in (folder / SCRATCH).glob("*/*"):
-                if is_large(path.name):
-                    path.unlink(missing_ok=True)
+            return
+        # A machine that shares the folder, against advice, loses none of what it is writing.
+        began = last_start_of_computer()
+        scratch = [folder / SCRATCH] if folder.name.endswith(UPLOADED) and boot else []
+        for parent, _, names in chain.from_iterable(map(os.walk, [*caches_of(folder), *scratch])):
+            for path in (Path(parent, name) for name in names):
+                with suppress(FileNotFoundError):
+                    if path.stat().st_mtime < began:
+                        path.unlink()
         mark.write_text(boot, encoding="ascii")
 
 

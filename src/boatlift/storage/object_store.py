@@ -37,10 +37,10 @@ from boatlift.storage.object_cache import (
     UPLOADED,
     caches_of,
     keep_to_this_boot,
-    tell_tasks,
+    limit_cache,
     trim_cache,
 )
-from boatlift.storage.remote_files import folder_of, made, remote_of
+from boatlift.storage.remote_files import folder_of, made, remote_of, stay_here
 from boatlift.storage.store import PART, SCRATCH, TEMPORARY, Requests, parts_of
 
 TOKEN = "boatlift-writer"  # noqa: S105 - the name of an attribute
@@ -195,7 +195,10 @@ class ObjectStore:
     def scratch(self, owner: int) -> Path:
         scratch = self._scratch_of_store()
         scratch.root.mkdir(parents=True, exist_ok=True)
-        return scratch.scratch(owner)
+        made = scratch.scratch(owner)
+        if self.options.one_machine:
+            stay_here(made)
+        return made
 
     def scratches(self) -> dict[int, Path]:
         return self._scratch_of_store().scratches()
@@ -209,7 +212,7 @@ class ObjectStore:
         scratch = self._scratch_of_store()
         scratch.root.mkdir(parents=True, exist_ok=True)
         scratch.discard_scratch(before)
-        tell_tasks(scratch.root, self.options.cache, one_machine=self.options.one_machine)
+        limit_cache(scratch.root, self.options.cache)
         uploaded = [*self._client.sizes(f"{SCRATCH}/")]
         owners = {name: int(owner) for name in uploaded if (owner := name.split("/")[1]).isdecimal()}
         self._client.delete([name for name, owner in owners.items() if owner < before])
@@ -218,7 +221,7 @@ class ObjectStore:
                 shutil.rmtree(other, ignore_errors=True)
         keep_to_this_boot(scratch.root)
         for other in caches_of(scratch.root):
-            if other.name not in (CACHE, self._of_opening):
+            if other.name != CACHE:
                 shutil.rmtree(other, ignore_errors=True)
         root = scratch.root / CACHE
         there = self.sizes(RUNS)

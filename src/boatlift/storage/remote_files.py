@@ -46,7 +46,6 @@ from boatlift.storage.object_cache import (
     UPLOADED,
     UPLOADED_MODE,
     is_large,
-    is_of_one_machine,
     keep_to_this_boot,
     trim_cache,
 )
@@ -63,7 +62,7 @@ logger = logging.getLogger(__name__)
 _CONNECTIONS = 16
 _P = TypeVar("_P", str, Path)
 
-_SPARSE = ".part"
+_SPARSE, _ONE_MACHINE = ".part", "one-machine"
 _LONGEST_NAME = 250
 _IN_CACHE = re.compile(
     r"(?P<folder>.*/s3-(?P<origin>[\w-]+)/(?:[0-9a-f]{16}|new)(?:-uploaded)?)/cache(?:-[0-9a-f]{8})?/(?P<name>.+)"
@@ -190,7 +189,7 @@ def writing(path: str | Path) -> Iterator[None]:
     yield
     if Path(path).exists() and not _stays_here(remote):
         _upload(remote, Path(path))
-        trim_cache(remote.folder, Path(path).stat().st_size)
+        trim_cache(remote.folder, Path(path).stat().st_size, Path(path))
 
 
 def removed(paths: Iterable[str | Path]) -> None:
@@ -256,8 +255,14 @@ def refetched(path: str, blocks: Iterable[tuple[int, int]], size: int, file: Bin
     return True
 
 
+def stay_here(scratch: Path) -> None:
+    """Let tasks upload runs alone of what they write to an owner's scratch: no other machine has tasks."""
+    (scratch / _ONE_MACHINE).touch()
+
+
 def _stays_here(remote: RemoteFile) -> bool:
-    return remote.name.startswith(f"{SCRATCH}/") and is_of_one_machine(remote.folder)
+    folder, *rest = remote.name.split("/")
+    return folder == SCRATCH and (remote.folder / SCRATCH / rest[0] / _ONE_MACHINE).exists()
 
 
 def _used(remote: RemoteFile, path: str) -> bool:
@@ -305,15 +310,19 @@ def _make_private(folder: Path) -> None:
     """Make the folder above one of a store's identity, which this user alone may enter: it has rows.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` other users may write to it.
+        InvalidError: `[BAD_OPTION]` it is a machine's own, and another user's, or others may write to it.
     """
     private = folder.parent
     private.parent.mkdir(parents=True, exist_ok=True)
     private.mkdir(mode=0o700, exist_ok=True)
     found = private.stat()
-    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        other = f"scratch cannot be in {private}, to which other users may write"
-        raise InvalidError("BAD_OPTION", f"{other}: give another folder, as in --scratch store:FOLDER")
+    other = found.st_uid != os.geteuid()
+    if folder.name.endswith(UPLOADED) and (other or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
+        why = "belongs to another user" if other else "may be written to by other users"
+        raise InvalidError(
+            "BAD_OPTION",
+            f"scratch cannot be in {private}, which {why}: give another folder, as BOATLIFT_SCRATCH=store:FOLDER",
+        )
 
 
 def _twin(remote: RemoteFile) -> str | None:
@@ -360,7 +369,7 @@ def _fetch(remote: RemoteFile, file: Path, size: int) -> None:
             os.pwrite(out.fileno(), content, part[0])
 
         _all(fill, [(begin, min(begin + PART_BYTES, size)) for begin in range(0, size, PART_BYTES)])
-    trim_cache(remote.folder, size)
+    trim_cache(remote.folder, size, file)
 
 
 def _parts(blocks: Iterable[tuple[int, int]], size: int) -> list[tuple[int, int]]:

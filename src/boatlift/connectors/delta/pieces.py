@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -13,9 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from boatlift.connectors.kit import checked_batches, checked_receipts
+from boatlift.connectors.parquet.step_file import footer_of
 from boatlift.dataflow.contracts import Staged
-from boatlift.errors import InternalError, UnavailableError
-from boatlift.storage.remote_files import fetched, writing
+from boatlift.errors import DataError, InternalError, UnavailableError
+from boatlift.storage.remote_files import fetched, remote_of, writing
+
+_ROWS_A_GROUP = 1 << 20
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +32,34 @@ class ParquetStager:
 
     def stage(self, folder: str, name: str, partition: int, batches: Iterator[pa.RecordBatch]) -> Staged:
         """Write a piece; a task without rows writes no file. Raises as `ArrowStager`."""
-        rows = pa.Table.from_batches(checked_batches(batches, self.schema), self.schema)
-        if not rows.num_rows:
-            return Staged(partition, 0, "")
-        place = str(Path(folder) / name)
-        level = 1 if self.compression == "zstd" else None
+        place, rows = str(Path(folder) / name), 0
         try:
-            with writing(place):
-                pq.write_table(rows, place, compression=self.compression, compression_level=level)
+            with writing(place), ExitStack() as stack:
+                writer: pq.ParquetWriter | None = None
+                for group in _groups(checked_batches(batches, self.schema)):
+                    writer = writer or stack.enter_context(self._writer(place))
+                    writer.write_table(group, row_group_size=group.num_rows)
+                    rows += group.num_rows
         except OSError as error:
             raise UnavailableError("STORE_FAILED", f"cannot stage rows in {place}: {error}") from error
-        return Staged(partition, rows.num_rows, place)
+        return Staged(partition, rows, place if rows else "")
+
+    def _writer(self, place: str) -> pq.ParquetWriter:
+        level = 1 if self.compression == "zstd" else None
+        return pq.ParquetWriter(place, self.schema, compression=self.compression, compression_level=level)
+
+
+def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Join batches to row groups."""
+    held, rows = list[pa.RecordBatch](), 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= _ROWS_A_GROUP:
+            yield pa.Table.from_batches(held)
+            held, rows = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,34 +67,54 @@ class Piece:
     """A piece that is there, whole.
 
     Attributes:
-        path: The file, on this machine.
-        place: Its path in scratch: the object may be in the store, too.
+        place: The file, which may be on another machine, with a copy in the store.
+        footer: What the piece says of its rows.
+        size: In bytes.
     """
 
-    path: Path
     place: str
-    metadata: pq.FileMetaData
-    schema: pa.Schema
+    footer: pq.ParquetFile
+    size: int
+
+    def path(self) -> Path:
+        """Return the file, on this machine. Raises as `fetched`."""
+        return fetched(Path(self.place))
 
     def rows(self) -> pa.Table:
-        return pq.ParquetFile(self.path).read()
+        """Return all rows. Raises as `fetched`."""
+        return pq.ParquetFile(self.path()).read()
 
 
 def pieces_of(rows: int, staged: Sequence[Staged]) -> list[Piece]:
     """Return the pieces of a step, in order of partition, each compared with its receipt. Raises as `read_pieces`."""
-    pieces = []
-    for receipt in checked_receipts(rows, staged):
-        try:
-            path = Path(fetched(receipt.place))
-            footer = pq.ParquetFile(path)
-        except (OSError, pa.ArrowException) as error:
-            message = f"cannot read the staged rows in {receipt.place}: {error}; run again to stage them again"
-            raise UnavailableError("SINK_FAILED", message) from error
-        if footer.metadata.num_rows != receipt.rows:
-            counted = f"{receipt.place} has {footer.metadata.num_rows} rows, its receipt {receipt.rows}"
-            raise InternalError("INTERNAL", counted)
-        pieces.append(Piece(path, receipt.place, footer.metadata, footer.schema_arrow))
-    return pieces
+    receipts = checked_receipts(rows, staged)
+    if not receipts:
+        return []
+    with ThreadPoolExecutor(min(_AT_ONCE, len(receipts)), "boatlift-pieces") as pool:
+        return list(pool.map(_piece, receipts))
+
+
+def _piece(receipt: Staged) -> Piece:
+    try:
+        size, footer = _footer(receipt.place)
+    except (OSError, pa.ArrowException, DataError) as error:
+        message = f"cannot read the staged rows in {receipt.place}: {error}; run again to stage them again"
+        raise UnavailableError("SINK_FAILED", message) from error
+    if footer.metadata.num_rows != receipt.rows:
+        counted = f"{receipt.place} has {footer.metadata.num_rows} rows, its receipt {receipt.rows}"
+        raise InternalError("INTERNAL", counted)
+    return Piece(receipt.place, footer, size)
+
+
+def _footer(place: str) -> tuple[int, pq.ParquetFile]:
+    """Return the size of a piece and its footer, of which alone a piece on another machine is read."""
+    remote = remote_of(place)
+    if remote is None or Path(place).exists():
+        return Path(place).stat().st_size, pq.ParquetFile(place)
+    size = remote.client.size(remote.name)
+    if size is None:
+        raise remote.client.missing(remote.name)
+    return size, footer_of(lambda start, length: remote.client.read(remote.name, start, start + length), size, place)
 
 
 def statistics(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:

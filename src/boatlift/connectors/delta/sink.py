@@ -143,11 +143,10 @@ class DeltaSink(SinkBase):
             raise
 
     def held(self, spark: SparkSession) -> DataFrame | None:
-        from boatlift.connectors.kit.parquet_rows import FILE, rows_of_files, weighted
+        from boatlift.connectors.kit.parquet_rows import rows_of_files
 
-        table = self._opened_table
-        files = table.files()
-        return weighted(rows_of_files(spark, self._place, files, self._schema).drop(FILE)) if files else None
+        files = self._opened_table.files()
+        return rows_of_files(spark, self._place, files, self._schema) if files else None
 
     def verify(self) -> Iterator[Finding]:
         """Check that the files of the newest version are there with their sizes; values carry no checksum of ours."""

@@ -8,6 +8,7 @@ would retry on top of a newer version by itself; that is switched off.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import time
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from boatlift.connectors.kit.object_place import InputFile, ObjectPlace, ObjectVersion
 from boatlift.dataflow.contracts import Committed
-from boatlift.errors import BoatliftError, InvalidError, UnavailableError
+from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 from boatlift.paths import scratch_named
 from boatlift.storage import bucket_client
 from boatlift.storage.bucket_client import RETRY_FOR, BucketClient, client_of, endpoint_of
@@ -276,30 +277,35 @@ class DeltaPlace:
         from boatlift.connectors.delta.pieces import statistics
 
         name = f"part-{uuid.uuid4()}.parquet"
-        found = piece.path.stat()
-        with self.errors("writing to"):
-            if self.is_local:
-                path = Path(self.place, name)
-                _link_or_copy(piece, path)
-                self._files.sync_file(path)
-            else:
-                self._put(piece, name, found.st_size)
-        known = json.dumps(statistics(piece.metadata, piece.schema))
-        return DataFile(name, found.st_size, time.time_ns() // 1_000_000, known)
+        try:
+            with self.errors("writing to"):
+                if self.is_local:
+                    path = Path(self.place, name)
+                    _link_or_copy(piece, path)
+                    os.utime(path)  # a full VACUUM takes what is old, and the piece may have waited
+                    self._files.sync_file(path)
+                else:
+                    self._put(piece, name)
+        except (FileNotFoundError, DataError) as error:
+            gone = f"a staged piece of {self.place} is gone, or its folder is: {error}"
+            raise UnavailableError("SINK_FAILED", f"{gone}; run again to stage the rows again") from error
+        known = json.dumps(statistics(piece.footer.metadata, piece.footer.schema_arrow))
+        return DataFile(name, piece.size, time.time_ns() // 1_000_000, known)
 
-    def _put(self, piece: Piece, name: str, size: int) -> None:
+    def _put(self, piece: Piece, name: str) -> None:
         """Copy a piece on the server if it is in the same bucket, as scratch in the store is; else upload it."""
         import obstore
 
         client, remote = self._bucket(), remote_of(piece.place)
         bucket = "/".join(self.place.split("/")[:3])
         if remote is None or remote.endpoint != endpoint_of(None) or not remote.url.startswith(f"{bucket}/"):
-            put = partial(obstore.put, client.of(size), name, piece.path, mode="overwrite", use_multipart=False)
+            content = piece.path()
+            put = partial(obstore.put, client.of(piece.size), name, content, mode="overwrite", use_multipart=False)
             client.ask(f"writing {name}", put)
             return
         client = client_of(bucket, remote.endpoint)
         origin = f"{remote.url}/{remote.name}".removeprefix(f"{bucket}/")
-        copied = partial(obstore.copy, client.of(size), origin, f"{self.place}/{name}".removeprefix(f"{bucket}/"))
+        copied = partial(obstore.copy, client.of(piece.size), origin, f"{self.place}/{name}".removeprefix(f"{bucket}/"))
         client.ask(f"copying {name}", copied)
 
     def named_files(self) -> dict[str, int]:
@@ -425,12 +431,12 @@ def _record_in(commit: bytes) -> StepOfTable | None:
 def _link_or_copy(piece: Piece, path: Path) -> None:
     if remote_of(piece.place) is None:  # a copy of an object has other rights
         try:
-            path.hardlink_to(piece.path)
+            path.hardlink_to(piece.place)
         except OSError:  # scratch is on another disk
             pass
         else:
             return
-    shutil.copyfile(piece.path, path)
+    shutil.copyfile(piece.path(), path)
 
 
 def _properties(transactions: list[Any] | None = None, metadata: dict[str, str] | None = None) -> CommitProperties:

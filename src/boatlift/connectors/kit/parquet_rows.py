@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,16 +18,16 @@ from boatlift.errors import DataError, InvalidError, UnavailableError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-FILE = "_file"
-"""The column with the number of a row's file."""
-
 _TASKS_A_SLOT = 4
 
 
-def rows_of_files(spark: SparkSession, place: str, files: Sequence[InputFile], schema: pa.Schema) -> DataFrame:
-    """Return the rows of files, lazily, with the number of each row's file; a column that a file lacks is NULL.
+def rows_of_files(
+    spark: SparkSession, place: str, files: Sequence[InputFile], schema: pa.Schema, key: Sequence[str] | None = None
+) -> DataFrame:
+    """Return the rows of files and their weights, lazily; a column that a file lacks is NULL.
 
     Args:
+        key: The current row of each key alone: that of the last file. None: all rows.
         place: The sink's place, for errors.
         files: At least one.
         schema: The columns to read. A file's column of the same name has the same type.
@@ -35,13 +36,15 @@ def rows_of_files(spark: SparkSession, place: str, files: Sequence[InputFile], s
         InvalidError: From the tasks: `[SINK_NOT_READABLE]` a file is gone or damaged.
         UnavailableError: From the tasks: `[SINK_FAILED]` the place does not answer.
     """
+    from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    nullable = pa.schema([field.with_nullable(True) for field in schema])
-    read = _FilesToRows(place, tuple(files), nullable)
-    columns = from_arrow_schema(nullable.append(pa.field(FILE, pa.int64())), prefer_timestamp_ntz=True)
+    nullable, file = pa.schema([field.with_nullable(True) for field in schema]), unused_name(schema.names)
+    read = _FilesToRows(place, tuple(files), nullable.append(pa.field(file, pa.int64())))
+    columns = from_arrow_schema(read.schema, prefer_timestamp_ntz=True)
     tasks = min(len(files), _TASKS_A_SLOT * spark.sparkContext.defaultParallelism)
-    return spark.range(0, len(files), 1, tasks).mapInArrow(read, columns)
+    rows = spark.range(0, len(files), 1, tasks).mapInArrow(read, columns)
+    return weighted((rows if key is None else newest_rows(rows, key, F.col(file))).drop(file))
 
 
 def newest_rows(rows: DataFrame, key: Sequence[str], file: Column) -> DataFrame:
@@ -50,7 +53,14 @@ def newest_rows(rows: DataFrame, key: Sequence[str], file: Column) -> DataFrame:
     from pyspark.sql.window import Window
 
     order = Window.partitionBy(*map(quoted, key)).orderBy(file.desc(), F.col(WEIGHT).desc())
-    return rows.withColumn("_place", F.row_number().over(order)).where(f"_place = 1 AND {WEIGHT} > 0").drop("_place")
+    place = unused_name(rows.columns)
+    return rows.withColumn(place, F.row_number().over(order)).where(f"{place} = 1 AND {WEIGHT} > 0").drop(place)
+
+
+def unused_name(names: Sequence[str]) -> str:
+    """Return a name that no column has, in whatever case."""
+    taken = {name.lower() for name in names}
+    return next(name for number in count() if (name := f"_place{number}") not in taken)
 
 
 def weighted(rows: DataFrame) -> DataFrame:
@@ -62,6 +72,12 @@ def weighted(rows: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class _FilesToRows:
+    """Reads files by their numbers.
+
+    Attributes:
+        schema: The columns to read, then that of the file's number.
+    """
+
     place: str
     files: tuple[InputFile, ...]
     schema: pa.Schema
@@ -74,17 +90,18 @@ class _FilesToRows:
     def _rows(self, number: int) -> Iterator[pa.RecordBatch]:
         file = self.files[number]
         try:
-            with pq.ParquetFile(arrow_source(file)) as opened:
+            # Other writers of Delta tables write timestamps that the unit of their type does not hold as nanoseconds.
+            with pq.ParquetFile(arrow_source(file), coerce_int96_timestamp_unit="us") as opened:
                 for batch in opened.iter_batches():
                     there = dict(zip(batch.schema.names, batch.columns, strict=True))
+                    there[self.schema.names[-1]] = pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows)
                     columns = [
                         there[field.name].cast(field.type)
                         if field.name in there
                         else pa.nulls(batch.num_rows, field.type)
                         for field in self.schema
                     ]
-                    numbers = pa.array([number], pa.int64()).take(pa.array([0] * batch.num_rows, pa.int32()))
-                    yield pa.RecordBatch.from_arrays([*columns, numbers], [*self.schema.names, FILE])
+                    yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
         except UnavailableError as error:
             raise UnavailableError("SINK_FAILED", error.message) from error
         except (OSError, pa.ArrowException, DataError) as error:

@@ -136,39 +136,31 @@ class ParquetBucketSink(SinkBase):
         return Outcome.APPENDED
 
     def held(self, spark: SparkSession) -> DataFrame | None:
-        from pyspark.sql import functions as F
-
-        from boatlift.connectors.kit.parquet_rows import FILE, newest_rows
-
-        rows = self._rows_behind(spark, -1)
-        if rows is not None and self.key is not None:
-            rows = newest_rows(rows, self.key, F.col(FILE))
-        return None if rows is None else rows.drop(FILE)
+        return self._rows_behind(spark, -1, self.key)
 
     def held_since(self, spark: SparkSession, step: int) -> DataFrame | None:
-        from boatlift.connectors.kit.parquet_rows import FILE
+        return self._rows_behind(spark, step, None)
 
-        rows = self._rows_behind(spark, step)
-        return None if rows is None else rows.drop(FILE)
-
-    def _rows_behind(self, spark: SparkSession, step: int) -> DataFrame | None:
-        """Return the rows of the steps after one, with their files; None if there are none."""
+    def _rows_behind(self, spark: SparkSession, step: int, key: Sequence[str] | None) -> DataFrame | None:
+        """Return the rows of the steps after one; None if there are none."""
         from boatlift.connectors.kit.object_place import ObjectPlace, ObjectVersion
-        from boatlift.connectors.kit.parquet_rows import rows_of_files, weighted
+        from boatlift.connectors.kit.parquet_rows import rows_of_files
 
         store = self._store
         assert store is not None, "open comes first"
         if self._held is None or self._held.step <= step:
             return None
         with self._errors():
-            sizes, first = store.sizes(""), self._last
-            while step >= 0 and first > 0 and self._read(store, first - 1).step > step:
-                first -= 1
+            numbers, sizes, first = self._numbers(store), store.sizes(""), 0
+            if step >= 0:
+                first = self._last
+                while first > 0 and self._read(store, first - 1).step > step:
+                    first -= 1
         files = [
-            ObjectPlace(f"{self._url}/{_name(number)}", ObjectVersion(store.endpoint, sizes[_name(number)]))
-            for number in range(first if step >= 0 else 0, self._last + 1)
+            ObjectPlace(f"{self._url}/{_name(number)}", ObjectVersion(store.endpoint, sizes.get(_name(number), 0)))
+            for number in numbers[first : self._last + 1]
         ]
-        return weighted(rows_of_files(spark, self._url, files, self._opened.schema))
+        return rows_of_files(spark, self._url, files, self._opened.schema, key)
 
     def verify(self) -> Iterator[Finding]:
         from boatlift.connectors.parquet.step_file import check_file

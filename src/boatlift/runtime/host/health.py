@@ -50,8 +50,14 @@ class Health:
         self._clock, self._stopping = clock, False
         self.begins()
 
-    def begins(self) -> None:
-        """The process starts, or recovers what it has taken over."""
+    def begins(self, *, anew: bool = False) -> None:
+        """The process starts, or recovers what it has taken over.
+
+        Args:
+            anew: A host that was asked to stop may have been fenced before it did; another one follows it.
+        """
+        if anew:
+            self._stopping = False
         self._say("starting")
 
     def follows(self, ready: Callable[[], bool]) -> None:
@@ -72,8 +78,8 @@ class Health:
 
     def stops(self) -> None:
         """The process was asked to stop: whatever it does from now on, it does no more work."""
-        self._say("stopping")
-        self._stopping = True
+        self.turns()
+        self._stopping = True  # whatever another thread says at the same moment
 
     def turns(self) -> None:
         """The loop of the owner, or of the standby, turns."""
@@ -86,10 +92,12 @@ class Health:
         ready: Callable[[], bool] = lambda: False,
         stuck: Callable[[], Sequence[StuckCall]] = lambda: (),
     ) -> None:
-        if self._stopping:
-            return
         self.turns()
-        self._now = (role, ready, stuck)  # at once: another thread sees no half of it
+        self._said = (role, ready, stuck)  # at once: another thread sees no half of it
+
+    @property
+    def _now(self) -> tuple[str, Callable[[], bool], Callable[[], Sequence[StuckCall]]]:
+        return ("stopping", lambda: False, lambda: ()) if self._stopping else self._said
 
     def livez(self) -> tuple[int, dict[str, Any]]:
         """Return the status and the body of an answer."""

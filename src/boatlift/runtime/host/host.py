@@ -81,6 +81,7 @@ class Host:
         self._engine, self._store, self._clock = engine, store, SteadyClock(clock, unit=1_000_000)
         self._options = RunOptions() if options is None else options
         self._health = Health() if health is None else health
+        self._health.begins(anew=True)
         self._queue = EventQueue()
         self._owner: Ownership | None = None
         self._term: OwnershipTerm | None = None
@@ -112,7 +113,6 @@ class Host:
         try:
             self._followed = log = self._open_log()
             program = {**self._engine.program(), UNITS: division_of(self._engine.plan)}
-            self._health.follows(ready)
             standby = Standby(
                 self._store,
                 log,
@@ -128,6 +128,7 @@ class Host:
                 turned=self._health.turns,
                 has_followed=has_followed,
             )
+            self._health.follows(lambda: ready() and not standby.waits_in_vain)
             after = standby.wait()
             self._heir = standby.heir
         except BaseException:
@@ -197,6 +198,7 @@ class Host:
         return self._owner is not None and self._owner.token > 0
 
     def _end(self) -> None:
+        self._health.begins()
         if self._link is not None:
             self._link.close()
         self._engine.close()
@@ -290,6 +292,8 @@ class OwnershipTerm:
         program = {**engine.program(), UNITS: division_of(self._plan)}
         environment = engine.environment()
         transition = consented(self._log, engine, options)
+        if after and transition is not None:
+            check_places(self._plan, self._log.store_id, self._log.history)
         token = self._owner.claim(
             program,
             environment,

@@ -66,6 +66,7 @@ class Standby:
 
     Attributes:
         heir: The life that a clean stop names if this standby takes over from it: its own, or that of a lost heir.
+        waits_in_vain: Whether a replica of another environment waits for the clean stop of an owner that seems dead.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Standby:
         self._last_told = ""
         self._followed = has_followed
         self._life = self.heir = life
+        self.waits_in_vain = False
 
     def wait(self) -> int | None:
         """Wait until the dataflow has to be claimed; return the token of the owner to take over from.
@@ -163,6 +165,12 @@ class Standby:
                         return False
                 state = self._state_of(owner, token)
                 why = detector.suspicion(time.monotonic(), state)
+                self.waits_in_vain = bool(why) and self._replica and self._handover_only
+                if self.waits_in_vain:
+                    self._tell(
+                        f"waits for process {owner.pid} on {owner.host} to stop cleanly, which seems dead ({why}): run "
+                        "a replica with the versions and settings of that process"
+                    )
                 if why and not self._handover_only:
                     if self._log.catch_up() and state is not ProcessState.ENDED:
                         detector.grew(time.monotonic())
