@@ -15,9 +15,9 @@ import pytest
 
 import boatlift as bl
 from boatlift.connectors import postgres
-from boatlift.connectors.postgres import database
-from boatlift.connectors.postgres import sink as sink_module
-from boatlift.connectors.postgres.sink import PostgresSink
+from boatlift.connectors.databases import transactions
+from boatlift.connectors.databases.postgres import dialect, refusals
+from boatlift.connectors.databases.sink import TableSink
 from boatlift.dataflow.contracts import Outcome
 from boatlift.errors import BoatliftError, InvalidError, UnavailableError
 from boatlift.testing.postgres_server import PostgresServer
@@ -34,7 +34,7 @@ SECRET = "geheim-4711"
 
 @pytest.fixture(autouse=True)
 def _impatient(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "RETRY_FOR", 0.5)
+    monkeypatch.setattr(transactions, "RETRY_FOR", 0.5)
 
 
 def refused(conninfo: str, condition: str, **options: Any) -> str:
@@ -168,12 +168,12 @@ def test_a_replica_is_refused_with_what_to_do_and_taken_once_it_is_promoted(
 
 
 def test_an_old_server_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink_module, "_OLDEST_SERVER", 990_000)
+    monkeypatch.setattr(dialect, "_OLDEST_SERVER", 990_000)
     with pytest.raises(InvalidError, match=r"\[SINK_UNSUITABLE\].*has version 15: the sink needs PostgreSQL 99"):
         postgres(CONNINFO, table="results", key=["k"]).open(context(1))
 
 
-def opened(folder: Path, lock_timeout: float = 0.2) -> PostgresSink:
+def opened(folder: Path, lock_timeout: float = 0.2) -> TableSink:
     sink = postgres(CONNINFO, table="results", key=["k"], lock_timeout=lock_timeout)
     sink.open(context(1))
     put(sink, folder, 0)
@@ -262,8 +262,8 @@ def test_deadlocks_are_tried_again(
 ) -> None:
     """A session takes two rows in the other order than the step."""
     seen: list[str | None] = []
-    passing = database.is_passing
-    monkeypatch.setattr(database, "is_passing", lambda error: seen.append(error.sqlstate) or passing(error))
+    passing = refusals.is_passing
+    monkeypatch.setattr(refusals, "is_passing", lambda error: seen.append(error.sqlstate) or passing(error))
     sink = opened(tmp_path / "x", lock_timeout=30.0)
     name = query("SELECT current_database()")[0][0]
     query("CREATE TABLE other (x int)")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from boatlift.connectors import postgres
-from boatlift.connectors.postgres import database
-from boatlift.connectors.postgres.sink import PostgresSink
+from boatlift.connectors.databases import transactions
+from boatlift.connectors.databases.sink import TableSink
 from boatlift.dataflow.contracts import Committed, Outcome
 from boatlift.errors import FencedError, UnavailableError
 from boatlift.testing.fault_proxy import ProxyFault
@@ -28,7 +28,7 @@ FAULTS = [
 CASES = {"upserts": PostgresCase, "appended": PostgresAppendCase}
 
 
-def made(folder: Path, case: type[PostgresCase] = PostgresCase, statement_timeout: float = 5.0) -> PostgresSink:
+def made(folder: Path, case: type[PostgresCase] = PostgresCase, statement_timeout: float = 5.0) -> TableSink:
     timeouts = {"lock_timeout": 0.2 if statement_timeout < 1 else 5.0, "statement_timeout": statement_timeout}
     return postgres(CONNINFO, table=table_of(folder), key=case.key, **timeouts)
 
@@ -36,7 +36,7 @@ def made(folder: Path, case: type[PostgresCase] = PostgresCase, statement_timeou
 @pytest.fixture
 def proxy(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresProxy]:
     """The environment names it; servers and clients wait for half a second only."""
-    monkeypatch.setattr(database, "_GRACE", 0.2)
+    monkeypatch.setattr(transactions, "_GRACE", 0.2)
     with PostgresProxy(postgres_server.port) as proxy:
         monkeypatch.setenv("PGPORT", str(proxy.port))
         yield proxy
@@ -143,7 +143,7 @@ def test_an_owner_that_loses_its_connection_while_its_successor_comes_is_fenced(
 def test_a_server_that_is_away_fails_the_commit_and_the_next_open_tells(
     postgres_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "RETRY_FOR", 0.5)
+    monkeypatch.setattr(transactions, "RETRY_FOR", 0.5)
     sink = made(tmp_path)
     sink.open(context(1))
     put(sink, tmp_path, 0)
@@ -194,7 +194,7 @@ def test_the_server_is_killed_at_each_statement_and_steps_are_there_once(
         newest = 1 + point
         with ThreadPoolExecutor(1) as threads:
 
-            def owner(sink: PostgresSink = sink, newest: int = newest) -> Outcome:
+            def owner(sink: TableSink = sink, newest: int = newest) -> Outcome:
                 held = sink.open(context(newest + 2))
                 assert held == Committed(newest, len(rows_of(newest)), f"digest {newest}")
                 return put(sink, tmp_path, newest + 1)

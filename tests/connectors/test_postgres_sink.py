@@ -14,8 +14,9 @@ import pyarrow as pa
 import pytest
 
 from boatlift.connectors import postgres
-from boatlift.connectors.postgres import ledger, table
-from boatlift.connectors.postgres.sink import PostgresSink
+from boatlift.connectors.databases import ledger
+from boatlift.connectors.databases.postgres import table
+from boatlift.connectors.databases.sink import TableSink
 from boatlift.dataflow.contracts import Outcome, SinkContext
 from boatlift.errors import DataError, DivergedError, InvalidError
 from connectors.conformance import SCHEMA, STORE, context, put, visible
@@ -193,7 +194,7 @@ def test_what_values_are_kept_as(tmp_path: Path, what: str, key: list[str] | Non
     assert list(map(repr, values)) == list(map(repr, kept))
     assert query("SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 't'::regclass "
                  "AND attname = 'v'") == [(kind,)]  # fmt: skip
-    held = table.sink._database.transaction(table.sink._table.held, "held", writes=False)  # type: ignore[union-attr]
+    held = table.sink._transactions.transaction(table.sink._table.held, "held", writes=False)  # type: ignore[union-attr]
     back = held.filter(pa.compute.is_valid(held["k"])).sort_by("k")["v"].unique()
     assert back.to_pylist() == pa.chunked_array([column]).unique().to_pylist()
     assert back.type == column.type
@@ -225,7 +226,7 @@ def test_times_are_kept_as_far_as_the_server_has_them_and_refused_beyond(tmp_pat
     schema = pa.schema([("k", pa.int64()), ("v", kind)])
     table = Table(tmp_path, schema, ["k"])
     table.put_columns(pa.array(range(len(inside))), pa.array(inside, number).cast(kind))
-    held = table.sink._database.transaction(table.sink._table.held, "held", writes=False)  # type: ignore[union-attr]
+    held = table.sink._transactions.transaction(table.sink._table.held, "held", writes=False)  # type: ignore[union-attr]
     assert held.sort_by("k")["v"].cast(number).to_pylist() == inside
     for value in outside:
         with pytest.raises(DataError, match=r"\[VALUE_REFUSED\] column v holds a time outside"):
@@ -314,7 +315,7 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None
     assert "geheim" not in str(caught.value)
 
 
-def opened(steps: int = 2, folder: Path = Path("/tmp"), token: int = 1) -> PostgresSink:
+def opened(steps: int = 2, folder: Path = Path("/tmp"), token: int = 1) -> TableSink:
     sink = postgres(CONNINFO, table="results", key=["k"], lock_timeout=0.2)
     held = sink.open(context(token))
     for step in range(0 if held is None else held.step + 1, steps):
@@ -447,7 +448,7 @@ def test_synchronous_commit_is_on_whatever_the_role_has_chosen(tmp_path: Path) -
 
 def test_nothing_outlives_a_transaction_as_poolers_ask(tmp_path: Path) -> None:
     sink = opened(3, tmp_path / "x")
-    session = sink._database._connection
+    session = sink._transactions._session
     assert session is not None
     asked = "SELECT (SELECT count(*) FROM pg_prepared_statements), to_regclass('pg_temp._boatlift_step'), "
     settings = ", ".join(

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from boatlift.connectors.postgres import database
+from boatlift.connectors.databases import transactions
 from boatlift.runtime.host.points import change_points
 from boatlift.testing.postgres_server import PostgresServer
 from support.changes import write
@@ -60,7 +60,7 @@ def test_a_changed_program_corrects_its_tables_and_goes_back(tmp_path: Path, spa
 def test_a_server_that_is_away_for_long_ends_the_run_and_the_next_one_goes_on(
     postgres_server: PostgresServer, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "RETRY_FOR", 0.3)
+    monkeypatch.setattr(transactions, "RETRY_FOR", 0.3)
     with chdir(tmp_path):
         for number in range(2):
             write(tmp_path, number)

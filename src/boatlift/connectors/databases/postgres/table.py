@@ -6,46 +6,34 @@ NULLs repeat in an index, and `ON CONFLICT` finds none of them: rows with a NULL
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import psycopg
 import pyarrow as pa
-import pyarrow.compute as pc
+from psycopg.adapt import Loader
 
+from boatlift.connectors.databases.dialect import quoted
+from boatlift.connectors.databases.postgres.values import HEADER, TIMES, TRAILER, column_type, copied, declared_values
+from boatlift.connectors.databases.table import MARK, READ_AT_ONCE, UNIQUE_IS_SAID, SinkTable, repeated
 from boatlift.connectors.kit import difference_of_rows
-from boatlift.connectors.postgres.values import HEADER, TIMES, TRAILER, column_type, copied, declared_values
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import DataError, InvalidError
-
-if TYPE_CHECKING:
-    import psycopg
 
 _STEP = "pg_temp._boatlift_step"
 """The rows of a step; the table ends with the transaction."""
 
-_READ_AT_ONCE = 100_000
 _NULLS_ARE_EQUAL = 150_000
 """The version of servers from which on a unique index can take NULL for one key."""
 
 LONGEST_NAME = 63
-MARK = "Written by Boatlift: do not change it by hand"
 
 
-class SinkTable:
-    """A table, and the statements that change it.
+class PostgresTable(SinkTable["psycopg.Connection[Any]"]):
+    """A table, and the statements that change it; `COPY` fills a temporary one with the rows of a step."""
 
-    Args:
-        name: With its schema, quoted.
-        place: As messages name it.
-        key: The key columns; None: rows are appended.
-        fields: The user's columns, the key's among them.
-        weighted: Whether rows have a weight.
-        unique: Whether a second row of a key is refused; otherwise it replaces the first.
-
-    Attributes:
-        columns: Name and type of each column of the table.
-    """
+    transaction = "txid_current()"
 
     def __init__(
         self,
@@ -53,12 +41,11 @@ class SinkTable:
         place: str,
         key: Sequence[str] | None,
         fields: Sequence[pa.Field],
+        *,
         weighted: bool,
         unique: bool,
     ) -> None:
-        self.name, self.place, self.key = name, place, None if key is None else list(key)
-        self._unique = unique
-        self._weighted = weighted
+        super().__init__(name, place, key, fields, weighted=weighted, unique=unique)
         flawed = [field.name for field in fields if not _can_be_a_name(field.name)]
         if flawed:
             raise InvalidError(
@@ -66,13 +53,10 @@ class SinkTable:
                 f"column {flawed[0]!r} has no name that PostgreSQL can have, without NUL and of up to {LONGEST_NAME} "
                 "bytes: rename it",
             )
-        weight = [pa.field(WEIGHT, pa.int64(), nullable=False)] if weighted and key is None else []
-        self._fields = [*(field.with_nullable(True) for field in fields), *weight]
         self._types = {field.name: column_type(field) for field in self._fields}
         self.columns = {name: each.name for name, each in self._types.items()}
         self._key_index = ""
         self._nulls_are_equal = True
-        self._lacks: list[str] = []
 
     def create(self, connection: psycopg.Connection[Any]) -> None:
         columns = ", ".join(
@@ -84,26 +68,20 @@ class SinkTable:
             connection.execute(self._create_index(connection))
         self.check(connection)
 
-    def check(self, connection: psycopg.Connection[Any]) -> str:
-        """Return the predicate of what is wrong with the table in the database; empty if it is this sink's.
+    def _found(self, connection: psycopg.Connection[Any]) -> dict[str, str]:
+        return columns_of(connection, self.name)
 
-        Raises:
-            DataError: `[SINK_DAMAGED]` the index of the key is gone, or a column that was there.
-        """
-        found = columns_of(connection, self.name)
-        if not found.items() <= self.columns.items() or ((WEIGHT in found) != (WEIGHT in self.columns)):
-            return f"has columns {found}, and this sink writes {self.columns}"
-        self._lacks = [name for name in self.columns if name not in found]
+    def _check_made(self, connection: psycopg.Connection[Any]) -> None:
         dropped = connection.execute(
             "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attisdropped LIMIT 1", (self.name,)
         ).fetchone()
-        if self._lacks and dropped is not None:
+        if self.lacks and dropped is not None:
             raise DataError(
                 "SINK_DAMAGED",
-                f"{self.place} has no column {self._lacks[0]}, and a column was dropped from it: restore the table",
+                f"{self.place} has no column {self.lacks[0]}, and a column was dropped from it: restore the table",
             )
         if self.key is None:
-            return ""
+            return
         self._nulls_are_equal = False
         equal = "i.indnullsnotdistinct" if connection.info.server_version >= _NULLS_ARE_EQUAL else "false"
         indexes = connection.execute(
@@ -116,44 +94,35 @@ class SinkTable:
         for name, nulls_are_equal, columns in indexes:
             if sorted(columns) == sorted(self.key):
                 self._key_index, self._nulls_are_equal = name, nulls_are_equal
-                return ""
+                return
         raise DataError(
             "SINK_DAMAGED",
             f"{self.place} has lost the unique index of its key: restore it ({self._create_index(connection)})",
         )
 
-    def has_all_columns(self) -> None:
-        """Take note that a committed step has added the columns that the table lacked."""
-        self._lacks = []
+    def add_columns(self, connection: psycopg.Connection[Any]) -> None:
+        for name in self.lacks:
+            connection.execute(f"ALTER TABLE {self.name} ADD COLUMN IF NOT EXISTS {quoted(name)} {self.columns[name]}")
 
     def _create_index(self, connection: psycopg.Connection[Any]) -> str:
         assert self.key is not None
         equal = " NULLS NOT DISTINCT" if connection.info.server_version >= _NULLS_ARE_EQUAL else ""
         return f"CREATE UNIQUE INDEX ON {self.name} ({_listed(self.key)}){equal}"
 
-    def apply(self, connection: psycopg.Connection[Any], pieces: Sequence[pa.Table]) -> None:
-        """Write a step: its deletes, then its upserts; or append its rows.
-
-        Raises:
-            InvalidError: `[DUPLICATE_KEY]`.
-            DataError: `[VALUE_REFUSED]`.
-        """
-        for name in self._lacks:  # a later version of the program has them; rows that are there have NULL in them
-            connection.execute(f"ALTER TABLE {self.name} ADD COLUMN IF NOT EXISTS {quoted(name)} {self.columns[name]}")
-        if not pieces:
+    def _append(self, connection: psycopg.Connection[Any], rows: pa.Table | None) -> None:
+        if rows is None:
             return
-        rows = pa.concat_tables(pieces)
+        if all(each.sent_as == each.name for each in self._types.values()):
+            self._copy(connection, self.name, rows)
+            return
+        self._stage(connection, rows)
+        cast = ", ".join(self._cast(name) for name in self.columns)
+        connection.execute(f"INSERT INTO {self.name} ({_listed(self.columns)}) SELECT {cast} FROM {_STEP}")
+
+    def _upsert(self, connection: psycopg.Connection[Any], rows: pa.Table) -> None:
+        assert self.key is not None
         whole = _listed(self.columns)
         cast = ", ".join(self._cast(name) for name in self.columns)
-        if self.key is None:
-            if all(each.sent_as == each.name for each in self._types.values()):
-                self._copy(connection, self.name, rows)
-                return
-            self._stage(connection, rows)
-            connection.execute(f"INSERT INTO {self.name} ({whole}) SELECT {cast} FROM {_STEP}")
-            return
-        by_key = [(name, "ascending") for name in self.key]
-        rows = rows.take(pc.sort_indices(rows.select(self.key), sort_keys=by_key))  # which halves the index's time
         self._stage(connection, rows)
         gone, new = self._divided(rows)
         if gone.num_rows:
@@ -172,27 +141,17 @@ class SinkTable:
         self._or_duplicate(connection, f"{added}{conflict}", new)
 
     def _or_duplicate(self, connection: psycopg.Connection[Any], statement: str, new: pa.Table) -> None:
-        import psycopg
-
         assert self.key is not None
-        keys = ", ".join(self.key)
         try:
             connection.execute(statement)
         except psycopg.errors.CardinalityViolation as error:
-            raise InvalidError(
-                "DUPLICATE_KEY",
-                f"a step has two rows for key {_repeated(new, self.key)} ({keys}) of {self.place}: aggregate by that "
-                "key, or add columns to it",
-            ) from error
+            twice = repeated(new, self.key)
+            raise self._two_rows("that compares as equal" if twice is None else repr(twice)) from error
         except psycopg.errors.UniqueViolation as error:
             if error.diag.constraint_name != self._key_index or not self._unique:
                 raise
             values = (error.diag.message_detail or "").partition(")=")[2].rpartition(" already")[0]
-            raise InvalidError(
-                "DUPLICATE_KEY",
-                f"a step has a second row for key {values} ({keys}) of {self.place}, and unique=True says that there "
-                "is none: aggregate by that key, or add columns to it",
-            ) from error
+            raise self._second_row(values, UNIQUE_IS_SAID) from error
 
     def _stage(self, connection: psycopg.Connection[Any], rows: pa.Table) -> None:
         sent = {name: each.sent_as for name, each in self._types.items()}
@@ -210,12 +169,6 @@ class SinkTable:
             for part in copied(rows, types):
                 copy.write(part)
             copy.write(TRAILER)
-
-    def _divided(self, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-        if not self._weighted:
-            return rows.slice(0, 0), rows
-        weight = rows.column(WEIGHT)
-        return rows.filter(pc.less(weight, 0)), rows.filter(pc.greater(weight, 0))
 
     def _delete_gone(self, connection: psycopg.Connection[Any], gone: pa.Table) -> None:
         """Delete the keys that go; a key that comes again is updated in its place, or refused if keys are unique."""
@@ -241,11 +194,7 @@ class SinkTable:
             if found is None and self._unique:
                 found = connection.execute(f"SELECT {keys} FROM {there} LIMIT 1").fetchone()
             if found is not None:
-                raise InvalidError(
-                    "DUPLICATE_KEY",
-                    f"a step has a second row for key {found} ({', '.join(self.key)}) of {self.place}: aggregate by "
-                    "that key, or add columns to it",
-                )
+                raise self._second_row(found)
             connection.execute(f"DELETE FROM {there}")
 
     def _if(self, weight: str) -> str:
@@ -273,18 +222,15 @@ class SinkTable:
         assert self.key is not None
         return " AND ".join(f"{alias}.{quoted(name)} IS {'' if name in nulls else 'NOT '}NULL" for name in self.key)
 
-    def difference(self, connection: psycopg.Connection[Any], pieces: Sequence[pa.Table], written: int) -> str:
-        """Return, in words, the first row of the newest step that differs from the table's; empty if none does.
-
-        Args:
-            written: The transaction that wrote the step.
-        """
+    def difference(self, connection: psycopg.Connection[Any], pieces: Sequence[pa.Table], transaction: int) -> str:
         rows = pa.concat_tables(pieces)
         self._stage(connection, rows)
         names = list(self.columns)
         cast = ", ".join(self._cast(name, "s.") for name in names)
         if self.key is None:
-            there = f"SELECT {_listed(names)} FROM {self.name} WHERE xmin::text::bigint = {written} % (2 ^ 32)::bigint"
+            there = (
+                f"SELECT {_listed(names)} FROM {self.name} WHERE xmin::text::bigint = {transaction} % (2 ^ 32)::bigint"
+            )
             now = f"SELECT {cast} FROM {_STEP} s"
             both = [
                 connection.execute(f"({one}) EXCEPT ALL ({other}) ORDER BY 1 LIMIT 1").fetchone()
@@ -306,36 +252,27 @@ class SinkTable:
         before, after = (dict(zip(names, part, strict=True)) for part in (values[: len(names)], values[len(names) :]))
         return difference_of_rows(before if is_there else None, after)
 
-    def held(self, connection: psycopg.Connection[Any]) -> pa.Table:
-        """Return all rows with their declared types, without columns that the table has not yet, and `_weight`.
-
-        Raises:
-            InvalidError: `[SINK_NOT_READABLE]` a value is none of its column's type.
-        """
-        from psycopg.adapt import Loader
-
-        class WholeNumber(Loader):
-            def load(self, data: Any) -> int:
-                return int.from_bytes(bytes(data), "big", signed=True)
-
-        WholeNumber.format = 1  # type: ignore[assignment]  # binary
-        there = columns_of(connection, self.name)
-        fields = [field for field in self._fields if field.name in there]
-        one = [] if self.key is None and self._weighted else [pa.field(WEIGHT, pa.int64())]
-        schema = pa.schema([*fields, *one])
-        batches = []
+    def _read(
+        self, connection: psycopg.Connection[Any], fields: Sequence[pa.Field]
+    ) -> Iterator[Sequence[tuple[Any, ...]]]:
         with connection.cursor("_boatlift_held", binary=True) as cursor:
             for each in TIMES:
                 cursor.adapters.register_loader(each, WholeNumber)
             cursor.execute(f"SELECT {_listed(field.name for field in fields)} FROM {self.name}")
-            while rows := cursor.fetchmany(_READ_AT_ONCE):
-                columns = [
-                    declared_values(self.place, field, column)
-                    for field, column in zip(fields, zip(*rows, strict=True), strict=True)
-                ]
-                ones = [pa.array([1] * len(rows), pa.int64())] * len(one)
-                batches.append(pa.RecordBatch.from_arrays([*columns, *ones], schema=schema))
-        return pa.Table.from_batches(batches, schema)
+            while rows := cursor.fetchmany(READ_AT_ONCE):
+                yield rows
+
+    def _declared(self, field: pa.Field, values: Sequence[Any]) -> pa.Array:
+        return declared_values(field, values)
+
+
+class WholeNumber(Loader):
+    """Loads times as the server sends them."""
+
+    format = 1  # type: ignore[assignment]  # binary
+
+    def load(self, data: Any) -> int:
+        return int.from_bytes(bytes(data), "big", signed=True)
 
 
 def columns_of(connection: psycopg.Connection[Any], table: str) -> dict[str, str]:
@@ -347,11 +284,6 @@ def columns_of(connection: psycopg.Connection[Any], table: str) -> dict[str, str
         (table,),
     ).fetchall()
     return dict(rows)
-
-
-def quoted(name: str) -> str:
-    """Return a name as SQL has it."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -371,10 +303,3 @@ def _patterns(rows: pa.Table, key: Sequence[str]) -> list[frozenset[str]]:
     return [
         frozenset(name for place, name in enumerate(key) if code >> place & 1) for code in np.unique(codes).tolist()
     ]
-
-
-def _repeated(rows: pa.Table, key: Sequence[str]) -> str:
-    """Return a key that two rows have, for an error."""
-    counts = rows.group_by(key).aggregate([([], "count_all")])
-    twice = counts.filter(pc.greater(counts.column("count_all"), 1)).select(key)
-    return repr(tuple(twice.slice(0, 1).to_pylist()[0].values())) if twice.num_rows else "that compares as equal"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.postgres.address import Address
+from boatlift.connectors.databases.postgres.address import Address
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
