@@ -1,5 +1,5 @@
 """What all tests share: one Spark session, one warm JVM, one Kafka broker, one object store, one PostgreSQL
-server; tests that use them are marked `spark`, `kafka`, `objects` or `postgres`.
+and one MariaDB server; tests that use them are marked `spark`, `kafka`, `objects`, `postgres` or `mysql`.
 
 Tests start many JVMs that live for seconds: none of them, nor those of the processes they start, waits for the
 optimising compiler. No test fails for being slow: machines are.
@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import pymysql
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from boatlift.spark.session.warm_jvm import WarmJvm
     from boatlift.testing.kafka_broker import KafkaBroker
+    from boatlift.testing.mysql_server import MysqlServer
     from boatlift.testing.object_server import ObjectServer
     from boatlift.testing.postgres_server import PostgresServer
 
@@ -44,6 +47,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.objects)
         if "postgres_server" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.postgres)
+        if "mysql_server" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.mysql)
 
 
 @pytest.fixture(autouse=True)
@@ -144,3 +149,32 @@ def postgres_server(shared_postgres: PostgresServer, monkeypatch: pytest.MonkeyP
     if shared_postgres.running:
         with shared_postgres.connect() as connection:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def shared_mysql() -> Iterator[MysqlServer]:
+    """The one MariaDB server of a test run; tests ask for `mysql_server`."""
+    from boatlift.testing.mysql_server import MysqlServer
+
+    with MysqlServer() as server:
+        yield server
+
+
+@pytest.fixture
+def mysql_server(shared_mysql: MysqlServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[MysqlServer]:
+    """The server, whatever became of it in the test before, with a database of the test's own in the environment."""
+    if not shared_mysql.running:
+        shared_mysql.restart()
+    name = f"test_{uuid.uuid4().hex}"
+    with shared_mysql.connect() as connection:
+        connection.query(f"CREATE DATABASE {name}")
+    for variable, value in {**shared_mysql.environment, "MYSQL_TEST_DATABASE": name}.items():
+        monkeypatch.setenv(variable, value)
+    yield shared_mysql
+    if shared_mysql.running:
+        with shared_mysql.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT id FROM information_schema.processlist WHERE db = %s", (name,))
+            for (session,) in cursor.fetchall():
+                with suppress(pymysql.OperationalError):  # it has ended by itself
+                    cursor.execute(f"KILL {session}")
+            cursor.execute(f"DROP DATABASE {name}")

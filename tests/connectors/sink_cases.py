@@ -7,19 +7,25 @@ import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import write_deltalake
 
+import boatlift.connectors.databases.mysql.table
+import boatlift.connectors.databases.postgres.table
 import boatlift.connectors.parquet.step_file
-import boatlift.connectors.postgres.checks
 import boatlift.connectors.sqlite.table  # noqa: F401 - processes that are forked for tests have it all imported
-from boatlift.connectors import delta, parquet, postgres, sqlite
+from boatlift.connectors import delta, mysql, parquet, postgres, sqlite
+from boatlift.connectors.databases.sink import TableSink
 from boatlift.dataflow.contracts import Sink
 from boatlift.storage.object_store import ObjectStore
 from connectors.conformance import Row, SinkCase, ordered
-from support.postgres import CONNINFO, query, rows_in, table_of
+from support import mysql as on_mysql
+from support import postgres as on_postgres
+from support.postgres import CONNINFO, table_of
 
 pa.array([1])  # makes Arrow import what it needs for this, once and not in every process that is forked
 
@@ -256,58 +262,97 @@ class SqliteNanCase(SqliteCase):
     refuses_nan = False
 
 
-class PostgresCase(SinkCase):
+class DatabaseCase(SinkCase):
     """A table that has its name from the folder, in the database of the environment; the folder holds nothing."""
 
     refuses_nan = False
-    refuses_nul = True
     lags = True  # the server may still get the COMMIT that a killed process has sent
     key: Sequence[str] | None = ["k"]
     columns = "k, name, value"
+    sinks: ClassVar[str]
+    steps: ClassVar[str]
+    on: ClassVar[ModuleType]
 
     @classmethod
     def name(cls, folder: Path) -> str:
         return table_of(folder)
 
     @classmethod
-    def make(cls, folder: Path) -> Sink:
-        return postgres(CONNINFO, table=table_of(folder), key=cls.key, lock_timeout=0.2)
+    def sink(cls, **options: Any) -> TableSink:
+        """Make a sink in the database."""
+        raise NotImplementedError
 
-    @staticmethod
-    def make_with_another_key(folder: Path) -> Sink:
-        return postgres(CONNINFO, table=table_of(folder), key=["k", "name"], lock_timeout=0.2)
+    @classmethod
+    def make(cls, folder: Path) -> Sink:
+        return cls.sink(table=table_of(folder), key=cls.key, lock_timeout=0.2)
+
+    @classmethod
+    def make_with_another_key(cls, folder: Path) -> Sink:
+        return cls.sink(table=table_of(folder), key=["k", "name"], lock_timeout=0.2)
 
     @classmethod
     def read(cls, folder: Path) -> list[Row]:
-        return rows_in(table_of(folder), cls.columns)
+        return cls.on.rows_in(table_of(folder), cls.columns)  # type: ignore[no-any-return]
 
     @classmethod
     def remove(cls, folder: Path) -> None:
-        query(f"DROP TABLE IF EXISTS {table_of(folder)}")
-        for table in ("sinks", "steps"):
-            query(f"DELETE FROM _boatlift.{table}")
+        cls.on.query(f"DROP TABLE IF EXISTS {table_of(folder)}")
+        for table in (cls.sinks, cls.steps):
+            cls.on.query(f"DELETE FROM {table}")
 
     @classmethod
     def spoil(cls, folder: Path) -> None:
-        query(f"CREATE TABLE {table_of(folder)} (k bigint, name text, value float, _weight bigint DEFAULT 1)")
-        query(f"INSERT INTO {table_of(folder)} VALUES (1, 'by hand', 0.5)")
+        cls.on.query(f"CREATE TABLE {table_of(folder)} (k bigint, name text, value float, _weight bigint DEFAULT 1)")
+        cls.on.query(f"INSERT INTO {table_of(folder)} VALUES (1, 'by hand', 0.5, 1)")
 
     @classmethod
     def damages(cls) -> dict[str, tuple[str, Callable[[Path], None]]]:
         def by(sql: str) -> Callable[[Path], None]:
-            return lambda folder: query(sql.format(table_of(folder))) and None
+            return lambda folder: cls.on.query(sql.format(table_of(folder))) and None
 
         return {
             "the table is gone": ("SINK_DAMAGED", by("DROP TABLE {}")),
-            "its entry is gone": ("SINK_DAMAGED", by("DELETE FROM _boatlift.sinks")),
-            "a step is not in the ledger": ("SINK_GAP", by("DELETE FROM _boatlift.steps WHERE step = 1")),
-            "the first step is not in the ledger": ("SINK_GAP", by("DELETE FROM _boatlift.steps WHERE step = 0")),
-            "the last step is not in the ledger": ("SINK_GAP", by("DELETE FROM _boatlift.steps WHERE step = 2")),
-            "a newer format": ("NEWER_FORMAT", by("UPDATE _boatlift.sinks SET format = 2")),
+            "its entry is gone": ("SINK_DAMAGED", by(f"DELETE FROM {cls.sinks}")),
+            "a step is not in the ledger": ("SINK_GAP", by(f"DELETE FROM {cls.steps} WHERE step = 1")),
+            "the first step is not in the ledger": ("SINK_GAP", by(f"DELETE FROM {cls.steps} WHERE step = 0")),
+            "the last step is not in the ledger": ("SINK_GAP", by(f"DELETE FROM {cls.steps} WHERE step = 2")),
+            "a newer format": ("NEWER_FORMAT", by(f"UPDATE {cls.sinks} SET format = 2")),
         }
 
 
+class PostgresCase(DatabaseCase):
+    """A table of PostgreSQL."""
+
+    refuses_nul = True
+    sinks, steps = "_boatlift.sinks", "_boatlift.steps"
+    on = on_postgres
+
+    @classmethod
+    def sink(cls, **options: Any) -> TableSink:
+        return postgres(CONNINFO, **options)
+
+
 class PostgresAppendCase(PostgresCase):
+    """Without a key: all rows are appended, with their weights."""
+
+    key = None
+    columns = "*"
+
+
+class MysqlCase(DatabaseCase):
+    """A table of MariaDB."""
+
+    refuses_nan = True
+    lacks_infinity = True
+    sinks, steps = "_boatlift_sinks", "_boatlift_steps"
+    on = on_mysql
+
+    @classmethod
+    def sink(cls, **options: Any) -> TableSink:
+        return mysql(on_mysql.url(), **options)
+
+
+class MysqlAppendCase(MysqlCase):
     """Without a key: all rows are appended, with their weights."""
 
     key = None

@@ -33,6 +33,8 @@ from connectors.cases import (
 from connectors.conformance import SinkLaws
 from connectors.sink_cases import (
     DeltaCase,
+    MysqlAppendCase,
+    MysqlCase,
     ParquetBucketCase,
     ParquetCase,
     PostgresAppendCase,
@@ -80,6 +82,16 @@ class TestPostgresSink(SinkLaws, SinkCrashLaws):
 @pytest.mark.usefixtures("postgres_server")
 class TestPostgresSinkThatAppends(SinkLaws, SinkCrashLaws):
     case = PostgresAppendCase
+
+
+@pytest.mark.usefixtures("mysql_server")
+class TestMysqlSink(SinkLaws, SinkCrashLaws):
+    case = MysqlCase
+
+
+@pytest.mark.usefixtures("mysql_server")
+class TestMysqlSinkThatAppends(SinkLaws, SinkCrashLaws):
+    case = MysqlAppendCase
 
 
 class TestCsvFiles(SourceLaws):

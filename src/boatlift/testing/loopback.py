@@ -1,11 +1,17 @@
-"""Servers on loopback that are killed and started again: ports that they keep, and the wait for them (Linux)."""
+"""Servers on loopback that are killed and started again: ports and data that they keep, the wait for them (Linux)."""
 
 from __future__ import annotations
 
+import atexit
+import os
 import random
+import shutil
 import socket
+import subprocess
+import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Self, TypeVar
@@ -78,3 +84,108 @@ def _candidates() -> range:
         return range(_LOWEST, _HIGHEST + 1)
     below, above = range(_LOWEST, low), range(high + 1, _HIGHEST + 1)
     return max(below, above, range(0), key=len) or range(_LOWEST, _HIGHEST + 1)
+
+
+class LoopbackServer:
+    """A server as a process of its own, in a folder that goes with it (a context manager).
+
+    A subclass makes the folder's content and the command in `_make`, and tells in `_answers` whether the server is
+    ready.
+
+    Args:
+        name: As messages have it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._folder = Path()
+        self._ports: dict[str, ReservedPort] = {}
+        self._command: list[str] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._changing = threading.RLock()  # one thread may kill it while another starts it again
+
+    @property
+    def port(self) -> int:
+        assert self._ports, "the server was not entered"
+        return next(iter(self._ports.values())).number
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return self.environment_at(self.port)
+
+    def environment_at(self, port: int) -> Mapping[str, str]:
+        """Return `environment` for clients that reach the server by another port, as that of a proxy."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        atexit.register(self._close)
+        try:
+            self._make()
+            self.restart()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def kill(self) -> None:
+        """Kill the server by SIGKILL; do nothing if it does not run."""
+        with self._changing:
+            process, self._process = self._process, None
+            if process is not None:
+                process.kill()
+                process.wait()
+
+    def restart(self) -> None:
+        """Start the server on the same port with the same data, after a kill if it runs; wait until it answers."""
+        with self._changing:
+            self.kill()
+            with (self._folder / "server.log").open("ab") as log:
+                null, out = subprocess.DEVNULL, subprocess.STDOUT
+                self._process = subprocess.Popen(
+                    self._command, cwd=self._folder, stdin=null, stdout=log, stderr=out, start_new_session=True
+                )
+            wait_for(self._answers_or_ended, f"{self._name} on port {self.port}", of_broker=True)
+
+    def _make(self) -> None:
+        raise NotImplementedError
+
+    def _answers(self) -> bool:
+        raise NotImplementedError
+
+    def _answers_or_ended(self) -> bool | None:
+        if not self.running:
+            ended = (self._folder / "server.log").read_text(errors="replace")[-2000:]
+            raise UnavailableError("BROKER_FAILED", f"{self._name} has ended: {ended}")
+        return self._answers() or None
+
+    def _make_folder(self, prefix: str) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix=f"boatlift-{prefix}-"))
+
+    def _user(self, name: str) -> list[str]:
+        """Return how a command is run: as a user who gets the folder, if this process is root's."""
+        if os.geteuid() != 0:
+            return []
+        shutil.chown(self._folder, name, name)
+        return ["setpriv", f"--reuid={name}", f"--regid={name}", "--clear-groups"]
+
+    def _run(self, command: list[str]) -> None:
+        """Run a program that makes the server's data."""
+        made = subprocess.run(command, cwd=self._folder, capture_output=True, text=True, check=False)
+        if made.returncode:
+            told = made.stderr[-2000:] or made.stdout[-2000:]
+            raise UnavailableError("BROKER_FAILED", f"{self._name} cannot be made: {told}")
+
+    def _close(self) -> None:
+        atexit.unregister(self._close)
+        self.kill()
+        for port in self._ports.values():
+            port.release()
+        if self._folder != Path():
+            shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""A table of a MariaDB or MySQL database as a sink."""
