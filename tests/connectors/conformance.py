@@ -156,9 +156,10 @@ def stage(
     return receipts
 
 
-def put(sink: Sink, folder: Path, step: int) -> Outcome:
+def put(sink: Sink, folder: Path, step: int, rows: Sequence[Row] | None = None) -> Outcome:
     """Stage and commit a step."""
-    return sink.commit(step, len(rows_of(step)), f"digest {step}", stage(sink, folder, step))
+    count = len(rows_of(step) if rows is None else rows)
+    return sink.commit(step, count, f"digest {step}", stage(sink, folder, step, rows))
 
 
 def commit_traced(tracer: Tracer, case: AnyCase, folder: Path, token: int, step: int) -> tuple[str, int]:

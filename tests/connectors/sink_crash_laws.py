@@ -84,7 +84,8 @@ class SinkCrashLaws:
             put(first, folder, 0)
             first.close()
             child = Child(commit_traced, self.case, folder, 2, 1, point=point)
-            assert child.answer() is None
+            answer = child.answer()
+            assert answer is None, f"at line {point}: {answer}"
             assert child.was_killed, f"at line {point}"
             successor = self.case.make(folder)
             there = self.case.read_at_once(folder)  # before anything mends it

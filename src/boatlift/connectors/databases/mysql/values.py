@@ -216,5 +216,6 @@ def declared_values(field: pa.Field, values: Sequence[Any]) -> pa.Array:
     if pa.types.is_decimal(kind) or pa.types.is_date32(kind):
         return pa.array(values, pa.string()).cast(kind)
     if pa.types.is_time(kind):
-        return pa.array(values, pa.string()).cast(pa.time64("us")).cast(kind)
+        moments = pa.array([None if each is None else f"1970-01-01 {each}" for each in values], pa.string())
+        return moments.cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.time64("us")).cast(kind)
     return pa.array(values, kind)
