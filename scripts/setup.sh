@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes everything that Boatlift's targets need (`make setup`): a virtual environment in .venv from nothing but
-# python3 >= 3.11, with exactly the packages of requirements/*.txt, a Java >= 17, and the PostgreSQL and PgBouncer that
+# python3 >= 3.11, with exactly the packages of requirements/*.txt, a Java >= 17, and the servers of databases that
 # tests start. Quick when nothing has changed.
 set -eu
 cd "$(dirname "$0")/.."
@@ -121,25 +121,30 @@ provide_java() {
     stop "Spark needs Java $oldest_java or newer and there is none. Type: $line"
 }
 
-# --- PostgreSQL, and a pooler before it: servers that tests start ------------------------------------------------------
+# --- PostgreSQL with a pooler before it, and MariaDB: servers that tests start -----------------------------------------
 
-find_postgres() {
-    ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 && PATH="$PATH:/usr/sbin" command -v pgbouncer >/dev/null
-}
+databases="postgresql pgbouncer mariadb-server"
 
-provide_postgres() {
-    find_postgres && return
+find_databases() (
+    PATH="$PATH:/usr/sbin"
+    ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 && command -v pgbouncer >/dev/null &&
+        command -v mariadbd >/dev/null
+)
+
+provide_databases() {
+    find_databases && return
     if command -v apt-get >/dev/null && can_be_root; then
-        say "PostgreSQL or PgBouncer was not found: installing the system's packages with apt-get"
+        say "PostgreSQL, PgBouncer or MariaDB was not found: installing the system's packages with apt-get"
         as_root apt-get update -qq
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql pgbouncer
+        # shellcheck disable=SC2086 # several packages
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $databases
         return
     fi
-    say "tests marked postgres need PostgreSQL and PgBouncer. Type: sudo apt-get install -y postgresql pgbouncer"
+    say "tests marked postgres or mysql need servers. Type: sudo apt-get install -y $databases"
 }
 
 if [ "$(wanted)" != "$(cat "$stamp" 2>/dev/null || true)" ]; then
     make_environment
 fi
 provide_java
-provide_postgres
+provide_databases

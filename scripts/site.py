@@ -60,7 +60,7 @@ def main() -> None:
 GROUPS = {
     "The program": ("Dataflow", "Stream", "Grouped", "window"),
     "Sources": ("files", "kafka.source", "push", "generator"),
-    "Sinks": ("sqlite", "postgres", "parquet", "delta", "kafka.sink", "foreach", "http_post", "stdout"),
+    "Sinks": ("sqlite", "postgres", "mysql", "parquet", "delta", "kafka.sink", "foreach", "http_post", "stdout"),
     "Policies": ("Ephemeral", "Lazy", "Eager", "History", "Batch"),
     "Inside of transforms": ("now", "rand", "uuid", "call"),
     "State and timers": ("KeyedBatch", "Processed", "Timers", "StatefulOperator"),

@@ -19,7 +19,7 @@ TESTS = "".join(
     (Path(__file__).parent / each).read_text(encoding="utf-8")
     for each in (
         "test_pages.py",
-        "connectors/test_postgres_page.py",
+        "connectors/test_database_pages.py",
         "connectors/test_delta_page.py",
         "deploy/test_kubernetes_page.py",
     )
@@ -56,6 +56,9 @@ RUN_BY = {
     'clean.group_by("origin", "dest").agg("routes"': "test_a_dataflow_into_postgresql_goes_as_is_said",
     "export PGUSER": "test_a_dataflow_into_postgresql_goes_as_is_said",
     "GRANT CREATE": "test_a_dataflow_into_postgresql_goes_as_is_said",
+    'clean.group_by("origin", "dest").agg("by_route"': "test_a_dataflow_into_mariadb_goes_as_is_said",
+    "export MYSQL_PWD": "test_a_dataflow_into_mariadb_goes_as_is_said",
+    "CREATE USER boatlift": "test_a_dataflow_into_mariadb_goes_as_is_said",
     "podman build": "test_the_commands_of_the_page_name_what_there_is",
     "kubectl": "test_the_commands_of_the_page_name_what_there_is",
     "# main.py": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",

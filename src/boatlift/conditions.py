@@ -364,11 +364,15 @@ CONDITIONS: dict[str, Condition] = {
         retry=Retry.AGAIN,
     ),
     "NO_TOPIC": Condition("InvalidError", "a sink's topic does not exist", "make it, or correct its name"),
-    "NULL_KEY": Condition("DataError", "a row of a keyed sink has no key", "filter it, or choose key_format='json'"),
+    "NULL_KEY": Condition(
+        "DataError", "a row of a keyed sink has no key", "filter it, fill it by coalesce, or choose key_format='json'"
+    ),
     "MESSAGE_TOO_LARGE": Condition(
         "DataError", "a message is larger than the cluster accepts", "raise message.max.bytes, or make rows smaller"
     ),
-    "NAN_REFUSED": Condition("DataError", "a NaN would become NULL in this sink", "choose nan='text' or filter it"),
+    "NAN_REFUSED": Condition(
+        "DataError", "a NaN or an infinity has no value in this sink", "filter it, or choose nan='text'"
+    ),
     "VALUE_REFUSED": Condition(
         "DataError", "the place of a sink cannot hold a value", "change or filter the value before the sink"
     ),

@@ -34,6 +34,8 @@ SINKS: dict[str, Callable[[Path], Sink]] = {
     "sqlite with NaN as text": SqliteNanCase.make,
     "postgres": PostgresCase.make,
     "postgres without a key": PostgresAppendCase.make,
+    "mysql": lambda folder: bl.mysql("mysql://boatlift@db/shop", table="t", key=["k"]),
+    "mysql without a key": lambda folder: bl.mysql("mysql://boatlift@db/shop", table="t"),
     "kafka": lambda folder: bl.kafka.sink("localhost:1", "topic"),
     "kafka with two writers": lambda folder: bl.kafka.sink("localhost:1", "topic", writers=2),
     "kafka upserts": lambda folder: bl.kafka.sink("localhost:1", "topic", key="k", rows="upsert", writers=3),

@@ -12,7 +12,7 @@ from boatlift.errors import BoatliftError, UnavailableError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from boatlift.connectors.databases.ledger import Ledger
+    from boatlift.connectors.databases.ledger import LedgerTables
     from boatlift.connectors.databases.table import SinkTable
     from boatlift.dataflow.contracts import SinkContext
 
@@ -20,7 +20,7 @@ LONGEST_LABEL = 63
 """The bytes of a name that each server keeps whole."""
 
 
-class Cursor(Protocol):
+class ResultRows(Protocol):
     """The result of a statement."""
 
     def fetchone(self) -> Any:
@@ -37,7 +37,7 @@ class Session(Protocol):
     def closed(self) -> bool:
         """Whether it can be used no more."""
 
-    def execute(self, statement: str, values: Sequence[Any] | None = None, /) -> Cursor:
+    def execute(self, statement: str, values: Sequence[Any] | None = None, /) -> ResultRows:
         """Execute a statement, in which `%s` stands for a value."""
 
     def close(self) -> None:
@@ -55,7 +55,7 @@ class Dialect(Protocol[_S]):
         """Its name in a sink's description."""
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> LedgerTables:
         """The statements for its ledger."""
 
     @property

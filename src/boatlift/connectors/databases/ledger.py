@@ -37,7 +37,7 @@ class StepEntry:
     transaction: int
 
 
-class Ledger:
+class LedgerTables:
     """The statements for the two tables; a dialect of SQL names and makes them."""
 
     sinks: str

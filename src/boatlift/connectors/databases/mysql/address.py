@@ -11,11 +11,11 @@ from boatlift.errors import InvalidError
 
 _PATHS = ("unix_socket", "ssl_ca", "ssl_cert", "ssl_key")
 _CHOICES = ("ssl_verify_cert", "ssl_verify_identity")
-_OPTION_FILE = "~/.my.cnf"
+OPTION_FILE = "~/.my.cnf"
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class MysqlAddress:
     """A database, as messages and plans name it.
 
     Attributes:
@@ -35,10 +35,10 @@ class Address:
         password = os.environ.get("MYSQL_PWD")
         usual = {} if password is None else {"password": password.encode()}
         here = {"host": self.host, "port": self.port, "database": self.database}
-        return {"read_default_file": _OPTION_FILE, **usual, **self.options, **here}
+        return {"read_default_file": OPTION_FILE, **usual, **self.options, **here}
 
 
-def address_of(url: str) -> Address:
+def address_of(url: str) -> MysqlAddress:
     """Read a URL, with `MYSQL_HOST` and `MYSQL_TCP_PORT` for what it leaves out.
 
     Raises:
@@ -77,7 +77,7 @@ def address_of(url: str) -> Address:
     if parts.password is not None:
         options["password"] = unquote(parts.password).encode()
     usual_port = os.environ.get("MYSQL_TCP_PORT", "")
-    return Address(
+    return MysqlAddress(
         host or os.environ.get("MYSQL_HOST") or "localhost",
         port or (int(usual_port) if usual_port.isdecimal() else 3306),
         database,

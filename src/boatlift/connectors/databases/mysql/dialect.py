@@ -10,6 +10,7 @@ session has one, also of a session that hangs in a transaction that was never co
 
 from __future__ import annotations
 
+import configparser
 import json
 import math
 import re
@@ -20,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from boatlift.connectors.databases.dialect import Session, label_of, quoted
-from boatlift.connectors.databases.ledger import Ledger
+from boatlift.connectors.databases.ledger import LedgerTables
 from boatlift.connectors.databases.mysql import refusals
-from boatlift.connectors.databases.mysql.address import Address
+from boatlift.connectors.databases.mysql.address import OPTION_FILE, MysqlAddress
 from boatlift.errors import BoatliftError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class MysqlSession:
             self._connection.close()
 
 
-class MysqlLedger(Ledger):
+class MysqlLedger(LedgerTables):
     """The ledger in the database of the sinks' tables: copies of the database have both."""
 
     sinks, steps = "_boatlift_sinks", "_boatlift_steps"
@@ -135,7 +136,7 @@ class MysqlDialect:
     ledger = MysqlLedger()
     ddl_commits = True
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: MysqlAddress) -> None:
         self.address = address
 
     @property
@@ -155,8 +156,8 @@ class MysqlDialect:
         import pymysql
         from pymysql import converters
 
-        session = MysqlSession(
-            pymysql.connect(
+        try:
+            connection = pymysql.connect(
                 charset="utf8mb4",
                 autocommit=False,
                 conv={**converters.encoders, **dict.fromkeys(_WHOLE_NUMBERS, int)},
@@ -165,7 +166,12 @@ class MysqlDialect:
                 write_timeout=limit,
                 **self.address.parameters(),
             )
-        )
+        except configparser.Error:  # whose text may have a password
+            raise InvalidError("BAD_OPTION", f"{OPTION_FILE} cannot be read: correct it") from None
+        except (OSError, RuntimeError, ValueError) as error:  # files of certificates; a package that is missing
+            told = f"the URL's options and those of {OPTION_FILE} cannot be used for {self.address} ({error})"
+            raise InvalidError("BAD_OPTION", f"{told}: correct them") from error
+        session = MysqlSession(connection)
         session.execute(
             f"SET sql_mode = '{_MODES}', time_zone = '+00:00', {'tx' if session.is_mariadb else 'transaction'}"
             "_isolation = 'READ-COMMITTED'"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.databases.mysql.address import Address
+from boatlift.connectors.databases.mysql.address import MysqlAddress
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _PASSING = {
 }  # fmt: skip
 _LOCKED = {1205, 3572}
 _TOO_SLOW = {1969, 3024}
-_NOT_ADMITTED = {1045, 1130, 1251, 1275, 1524, 1698, 1820, 1862, 2059, 3118, 3159, 4151}
+_NOT_ADMITTED = {1045, 1130, 1251, 1275, 1524, 1698, 1820, 1862, 2026, 2059, 3118, 3159, 4151}
 _NOT_PERMITTED = {1044, 1142, 1143, 1227, 1370, 1410, 1419}
 _TAKES_NO_WRITES = {1290, 1792, 1836, 3100}
 _BAD_COLUMNS = {1060, 1069, 1070, 1071, 1089, 1102, 1113, 1117, 1118, 1166, 1170, 4155}
@@ -45,7 +45,7 @@ def is_passing(error: pymysql.MySQLError) -> bool:
     return number in _PASSING and not (number == 2003 and _CERTIFICATE.search(str(error)))
 
 
-def error_of(error: pymysql.MySQLError, place: str, address: Address) -> BoatliftError:
+def error_of(error: pymysql.MySQLError, place: str, address: MysqlAddress) -> BoatliftError:
     """Return Boatlift's error for one that does not pass."""
     number = number_of(error)
     text = " ".join(str(error.args[-1] if error.args else error).split())[:400]

@@ -19,7 +19,7 @@ import pymysql
 from boatlift.connectors.databases.dialect import quoted
 from boatlift.connectors.databases.mysql.dialect import LONGEST_NAME, ROW, MysqlSession, can_be_a_name
 from boatlift.connectors.databases.mysql.refusals import COLUMN_IS_THERE, DUPLICATE, number_of
-from boatlift.connectors.databases.mysql.values import ColumnType, column_type, declared_values, is_sized, row_lists
+from boatlift.connectors.databases.mysql.values import MysqlType, column_type, declared_values, is_sized, row_lists
 from boatlift.connectors.databases.table import MARK, READ_AT_ONCE, UNIQUE_IS_SAID, SinkTable, repeated
 from boatlift.connectors.kit import first_difference
 from boatlift.dataflow.columns import WEIGHT
@@ -56,7 +56,7 @@ class MysqlTable(SinkTable[MysqlSession]):
         sized = [field.name for field in keys if is_sized(field.type)]
         fixed = sum(32 if pa.types.is_decimal(field.type) else 8 for field in keys if field.name not in sized)
         room = max(0, _INDEX_BYTES - fixed) // max(1, len(sized)) // 4 * 4
-        self._types: dict[str, ColumnType] = {
+        self._types: dict[str, MysqlType] = {
             field.name: column_type(field, session.collation, room if field.name in sized else 0)
             for field in self._fields
         }

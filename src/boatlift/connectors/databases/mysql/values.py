@@ -27,7 +27,7 @@ _DAY = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnType:
+class MysqlType:
     """The server's type for an Arrow type.
 
     Attributes:
@@ -39,7 +39,7 @@ class ColumnType:
     literal: Callable[[pa.Array], pa.Array]
 
 
-def column_type(field: pa.Field, collation: str, key_bytes: int) -> ColumnType:
+def column_type(field: pa.Field, collation: str, key_bytes: int) -> MysqlType:
     """Return the server's type for a column.
 
     Args:
@@ -51,30 +51,30 @@ def column_type(field: pa.Field, collation: str, key_bytes: int) -> ColumnType:
     """
     kind, name = field.type, field.name
     if pa.types.is_boolean(kind):
-        return ColumnType("tinyint(1)", lambda column: _text(column.cast(pa.int8())))
+        return MysqlType("tinyint(1)", lambda column: _text(column.cast(pa.int8())))
     for whole, width in (("tinyint", 1), ("smallint", 2), ("int", 4), ("bigint", 8)):
         signed = pa.types.is_signed_integer(kind) and kind.bit_width <= 8 * width
         if signed or (pa.types.is_unsigned_integer(kind) and kind.bit_width < 8 * width):
-            return ColumnType(whole, _text)
+            return MysqlType(whole, _text)
     if kind in (pa.float32(), pa.float64()):
-        return ColumnType("double", _floats(name))
+        return MysqlType("double", _floats(name))
     if pa.types.is_decimal(kind) and kind.scale >= 0:
-        return ColumnType(f"decimal({kind.precision},{kind.scale})", _quoted)
+        return MysqlType(f"decimal({kind.precision},{kind.scale})", _quoted)
     if is_string(kind):
         if not key_bytes:
-            return ColumnType(f"longtext COLLATE {collation}", _escaped)
+            return MysqlType(f"longtext COLLATE {collation}", _escaped)
         characters = key_bytes // 4
-        return ColumnType(f"varchar({characters}) COLLATE {collation}", _bounded(name, pc.utf8_length, characters))
+        return MysqlType(f"varchar({characters}) COLLATE {collation}", _bounded(name, pc.utf8_length, characters))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         if not key_bytes:
-            return ColumnType("longblob", _hexadecimal)
-        return ColumnType(f"varbinary({key_bytes})", _bounded(name, pc.binary_length, key_bytes))
+            return MysqlType("longblob", _hexadecimal)
+        return MysqlType(f"varbinary({key_bytes})", _bounded(name, pc.binary_length, key_bytes))
     if pa.types.is_date32(kind):
-        return ColumnType("date", _dates(name))
+        return MysqlType("date", _dates(name))
     if pa.types.is_timestamp(kind) and kind.unit != "ns":
-        return ColumnType("datetime(6)", _timestamps(name))
+        return MysqlType("datetime(6)", _timestamps(name))
     if pa.types.is_time(kind) and kind.unit != "ns":
-        return ColumnType("time(6)", lambda column: _quoted(column.cast(pa.time64("us"))))
+        return MysqlType("time(6)", lambda column: _quoted(column.cast(pa.time64("us"))))
     raise InvalidError(
         "TYPE_REFUSED",
         f"column {name} of type {kind} has no type in a table of MariaDB or MySQL: cast it in a transform (to_json "
@@ -89,7 +89,7 @@ def is_sized(kind: pa.DataType) -> bool:
     )  # fmt: skip
 
 
-def row_lists(rows: pa.Table, types: Sequence[ColumnType], largest: int) -> Iterator[bytes]:
+def row_lists(rows: pa.Table, types: Sequence[MysqlType], largest: int) -> Iterator[bytes]:
     """Yield lists of rows as they follow VALUES, each for one statement.
 
     Args:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from boatlift.connectors.databases.dialect import Session, label_of, quoted
-from boatlift.connectors.databases.ledger import Ledger
+from boatlift.connectors.databases.ledger import LedgerTables
 from boatlift.connectors.databases.postgres import refusals
 from boatlift.connectors.databases.postgres.address import Address
 from boatlift.errors import BoatliftError, InvalidError, UnavailableError
@@ -37,7 +37,7 @@ _ADVISORY = 0x626F61746C696674
 """The lock under which the ledger is made: `boatlift` in ASCII."""
 
 
-class PostgresLedger(Ledger):
+class PostgresLedger(LedgerTables):
     """The ledger in a schema of its own."""
 
     sinks, steps = "_boatlift.sinks", "_boatlift.steps"

@@ -1,4 +1,4 @@
-"""The flow into PostgreSQL: its process dies at its acts, and process and server die at any moment, by SIGKILL."""
+"""The flow into a database: its process dies at its acts, and process and server die at any moment, by SIGKILL."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from boatlift.spark.session.warm_jvm import WarmJvm
 from boatlift.testing.crash import CrashPoint
-from boatlift.testing.postgres_server import PostgresServer
-from support.crash.postgres import has_each_once, make_database
+from connectors.database_cases import Server
+from support.crash.databases import has_each_once, make_database
 from support.crash.tests import KILLED, Victim, die_at_every_point, place_of, run_undisturbed
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(3600)]
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(3600)]
 KILLS = 9
 
 VICTIM = Victim(
-    flow="support.crash.postgres:flow",
+    flow="support.crash.databases:flow",
     judge=has_each_once,
     middle=CrashPoint("sink.commit(history)", "after", 4),
     acts=("sink.commit", "sink.open"),
@@ -29,15 +29,22 @@ VICTIM = Victim(
 )
 
 
+@pytest.fixture(params=[pytest.param(each, marks=getattr(pytest.mark, each)) for each in ("postgres", "mysql")])
+def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Server:
+    found: Server = request.getfixturevalue(f"{request.param}_server")
+    monkeypatch.setenv("BOATLIFT_CRASH_DATABASE", request.param)
+    return found
+
+
 def test_every_crash_point_is_survived(
-    postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory, warm_jvm: WarmJvm
+    server: Server, tmp_path_factory: pytest.TempPathFactory, warm_jvm: WarmJvm
 ) -> None:
     undisturbed = run_undisturbed(VICTIM, tmp_path_factory.mktemp("undisturbed"), warm_jvm)
     die_at_every_point(undisturbed, tmp_path_factory.mktemp, warm_jvm)
 
 
 def test_process_and_server_die_at_any_moment(
-    postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory, warm_jvm: WarmJvm
+    server: Server, tmp_path_factory: pytest.TempPathFactory, warm_jvm: WarmJvm
 ) -> None:
     undisturbed = run_undisturbed(VICTIM, tmp_path_factory.mktemp("undisturbed"), warm_jvm)
     draw, died = random.Random(29), 0
@@ -54,8 +61,8 @@ def test_process_and_server_die_at_any_moment(
                 assert process.wait() == KILLED
                 process = place.start(warm_jvm)
             else:
-                postgres_server.kill()
-                postgres_server.restart()
+                server.kill()
+                server.restart()
         assert process.wait() == 0, place.log.read_text()[-3000:]
         undisturbed.judge(place)
     assert died > KILLS
