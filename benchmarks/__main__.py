@@ -49,6 +49,7 @@ NAMES = (
     "kafka_write",
     "kafka_latency",
     "postgres_write",
+    "mysql_write",
     "catch_up",
     "push",
     "join",

@@ -25,6 +25,8 @@ from boatlift.testing.postgres_server import PostgresServer
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from boatlift.dataflow.contracts import Sink
+
 __all__ = ["measure"]
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,16 +93,22 @@ def _there(rows: int) -> Iterator[There]:
 def _ours(there: There) -> float:
     import boatlift as bl
 
-    columns = {"k": f"id * {PRIME} % {there.rows}", "n": "id", "v": "id * 0.25D"}
-    flow = bl.Dataflow(f"written_{uuid.uuid4().hex[:8]}")
     reached = " ".join(f"{name[2:].lower()}={value}" for name, value in there.server.environment.items())
     place = reached.replace("database=", "dbname=") + " dbname=postgres"
-    source = bl.generator(columns, rows_per_step=there.rows // STEPS, steps=STEPS)
-    flow.source("rows", source).sink("out", bl.postgres(place, table=flow.name, key=["k"]))
+    return upserts_a_second(there.spark, there.rows, lambda table: bl.postgres(place, table=table, key=["k"]))
+
+
+def upserts_a_second(spark: SparkSession, rows: int, sink: Callable[[str], Sink]) -> float:
+    """Return the rows a second of a dataflow into the sink of a new table."""
+    import boatlift as bl
+
+    columns = {"k": f"id * {PRIME} % {rows}", "n": "id", "v": "id * 0.25D"}
+    flow = bl.Dataflow(f"written_{uuid.uuid4().hex[:8]}")
+    flow.source("rows", bl.generator(columns, rows_per_step=rows // STEPS, steps=STEPS)).sink("out", sink(flow.name))
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        bl.run(flow, f"{folder}/store", available_now=True, spark=there.spark)
-        return there.rows / (time.perf_counter() - began)
+        bl.run(flow, f"{folder}/store", available_now=True, spark=spark)
+        return rows / (time.perf_counter() - began)
 
 
 def _jdbc(there: There, *, inserts_alone: bool = False) -> float:

@@ -15,7 +15,7 @@ import pytest
 from boatlift.connectors import mysql
 from boatlift.connectors.databases.mysql import dialect
 from boatlift.dataflow.contracts import SinkContext
-from boatlift.errors import BoatliftError, DataError, InvalidError
+from boatlift.errors import BoatliftError, DataError, FencedError, InvalidError
 from boatlift.testing.mysql_server import MysqlServer
 from connectors.conformance import STORE, context, put, visible
 from connectors.database_cases import Table
@@ -168,6 +168,41 @@ def test_types_that_it_cannot_hold_are_refused(kind: pa.DataType) -> None:
     with pytest.raises(InvalidError, match=r"\[TYPE_REFUSED\]"):
         mysql(url(), table="t", key=["k"]).open(SinkContext("flow", "out", STORE, 1, schema, False))
     assert query("SHOW TABLES LIKE 't'") == []
+
+
+def test_a_row_without_a_table_is_gone_on_from_with_other_columns_and_another_key(tmp_path: Path) -> None:
+    """CREATE TABLE commits the sink's row, and its owner dies before the table is there."""
+    other = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+    mysql(url(), table="wrong", key=["v"]).open(SinkContext("flow", "out", STORE, 2, other, False))
+    query("DROP TABLE wrong")
+    assert query("SELECT place, step FROM _boatlift_sinks") == [("`wrong`", -1)]
+    with pytest.raises(FencedError, match=r"\[FENCED\]"):
+        MysqlCase.sink(table="results", key=["k"]).open(context(1))
+    sink = MysqlCase.sink(table="results", key=["k"])
+    assert sink.open(context(3)) is None
+    put(sink, tmp_path / "x", 0)
+    assert sorted(query("SELECT * FROM results"), key=repr) == visible(sink, 1)
+
+
+def test_a_successor_that_comes_while_a_column_is_added_fences_the_older_owner(tmp_path: Path) -> None:
+    """ALTER TABLE gives the lock of the sink's row back."""
+    fewer = pa.schema([("k", pa.int64()), ("_weight", pa.int64())])
+    more = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("_weight", pa.int64())])
+    Table(MysqlCase, tmp_path, fewer, ["k"]).put((1, 1))
+    older = Table(MysqlCase, tmp_path, more, ["k"], token=2)
+    written = older.sink._table
+    assert written is not None
+    add = written.add_columns
+
+    def add_and_wait(session: Any) -> None:
+        add(session)
+        newer = Table(MysqlCase, tmp_path, more, ["k"], token=3)
+        newer.put((2, 2, 1))
+
+    written.add_columns = add_and_wait  # type: ignore[method-assign]
+    with pytest.raises(FencedError, match=r"\[FENCED\] owner 3"):
+        older.put((3, 3, 1))
+    assert query("SELECT * FROM t") == [(1, None), (2, 2)]
 
 
 @pytest.mark.parametrize("columns", [["k", "v\0"], ["k", "é" * 65], ["k", "v "], ["k", ""], ["k", "🚲"], ["k", "K"],

@@ -84,6 +84,10 @@ class LedgerTables:
             (context.dataflow, context.sink, place, self.key_of(key), context.store, context.token, FORMAT),
         )
 
+    def forget(self, session: Session, context: SinkContext) -> None:
+        """Remove a sink's row, which has no steps."""
+        session.execute(f"DELETE FROM {self.sinks} WHERE dataflow = %s AND sink = %s", (context.dataflow, context.sink))
+
     def claim(self, session: Session, context: SinkContext) -> None:
         """Write the owner's token into its locked row."""
         session.execute(

@@ -206,6 +206,11 @@ class TableSink(SinkBase):
         own = self._entries.entry_of_sink(session, context, lock=True)
         found = dialect.columns_of(session, table.name)
         key = None if self.key is None else list(self.key)
+        if own is not None and dialect.ddl_commits and own.step < 0 and not dialect.columns_of(session, own.place):
+            # Its first owner died between row and table, or was refused the table.
+            self._check_owner(ledger, own)
+            self._entries.forget(session, context)
+            own = None
         if own is None:
             if found or dialect.is_taken(session, table.name):
                 raise ledger.foreign("was not made by a sink")
@@ -217,10 +222,6 @@ class TableSink(SinkBase):
         self._check_owner(ledger, own)
         if own.key != key:
             raise ledger.foreign(f"was written with key {own.key}, but this sink writes with key {key}")
-        if not found and dialect.ddl_commits and own.step < 0:  # its first owner died between row and table
-            self._entries.claim(session, context)
-            table.create(session)
-            return None
         if not found:
             raise DataError("SINK_DAMAGED", f"{self._place} is gone but its ledger is there: restore the database")
         if wrong := table.check(session):
