@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import pytest
 
 from boatlift.connectors.databases.sink import TableSink
 from boatlift.dataflow.contracts import SinkContext
+from boatlift.errors import BoatliftError
 from boatlift.testing.mysql_server import MysqlServer
 from boatlift.testing.postgres_server import PostgresServer
-from connectors.conformance import STORE, Row
+from connectors.conformance import STORE, Row, context, put
 from connectors.sink_cases import DatabaseCase, MysqlAppendCase, MysqlCase, PostgresAppendCase, PostgresCase
 
 Case = type[DatabaseCase]
@@ -26,6 +28,9 @@ CASES = [
     pytest.param(MysqlAppendCase, id="mysql, appended", marks=pytest.mark.mysql),
 ]
 KEYED = [CASES[0], CASES[2]]
+
+SECRET = "geheim-4711"
+"""A password that no message has."""
 
 
 def kind_of(case: Case) -> str:
@@ -60,3 +65,26 @@ class Table:
     def held(self) -> pa.Table:
         assert self.sink._table is not None
         return self.sink._transactions.transaction(self.sink._table.held, "held", writes=False)
+
+
+def opened(case: Case, steps: int, folder: Path, lock_timeout: float = 0.2) -> TableSink:
+    """Return an open sink whose table `results` has so many steps, or more."""
+    sink = case.sink(table="results", key=["k"], lock_timeout=lock_timeout)
+    held = sink.open(context(1))
+    for step in range(0 if held is None else held.step + 1, steps):
+        put(sink, folder, step)
+    return sink
+
+
+def refused(sink: TableSink, condition: str) -> str:
+    """Assert that a sink is refused by `open` and beforehand, without its secret; return the message."""
+    preflight = sink.capabilities.preflight
+    assert preflight is not None
+    with pytest.raises(BoatliftError, match=rf"\[{condition}\]"):
+        preflight(context(0))
+    with pytest.raises(BoatliftError, match=rf"\[{condition}\]") as caught:
+        sink.open(context(1))
+    told = "".join(traceback.format_exception(caught.value))
+    seen = (sink, sink.describe(), sink.capabilities, vars(sink), sink._dialect.address)
+    assert SECRET not in told + "".join(map(repr, seen))
+    return str(caught.value)

@@ -9,11 +9,10 @@ import pyarrow as pa
 import pytest
 
 from boatlift.connectors.databases import ledger
-from boatlift.connectors.databases.sink import TableSink
 from boatlift.dataflow.contracts import Outcome, SinkContext
 from boatlift.errors import DataError, DivergedError, InvalidError
 from connectors.conformance import SCHEMA, STORE, as_taken, context, put, rows_of, visible
-from connectors.database_cases import KEYED, Case, Table, kind_of
+from connectors.database_cases import KEYED, Case, Table, kind_of, opened
 
 TWO_KEYS = pa.schema([("a", pa.string()), ("b", pa.int64()), ("v", pa.int64()), ("_weight", pa.int64())])
 
@@ -118,14 +117,6 @@ def test_options_that_make_no_sense_are_refused(case: Case, options: dict[str, A
         case.sink(**({"table": "t"} | options))
 
 
-def opened(case: Case, steps: int = 2, folder: Path = Path("/tmp"), token: int = 1) -> TableSink:
-    sink = case.sink(table="results", key=["k"], lock_timeout=0.2)
-    held = sink.open(context(token))
-    for step in range(0 if held is None else held.step + 1, steps):
-        put(sink, folder, step)
-    return sink
-
-
 @pytest.mark.parametrize(
     ("sql", "condition"),
     [
@@ -137,10 +128,10 @@ def opened(case: Case, steps: int = 2, folder: Path = Path("/tmp"), token: int =
     ],
 )
 def test_a_ledger_and_a_table_that_do_not_fit_are_refused(case: Case, tmp_path: Path, sql: str, condition: str) -> None:
-    opened(case, folder=tmp_path / "x").close()
+    opened(case, 2, tmp_path / "x").close()
     case.on.query(sql.format(sinks=case.sinks, steps=case.steps))
     with pytest.raises(DataError, match=rf"\[{condition}\]"):
-        opened(case, folder=tmp_path / "x")
+        opened(case, 2, tmp_path / "x")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +163,7 @@ def test_a_table_that_is_altered_while_it_is_written_stops_the_step(
 def test_views_are_not_overwritten(case: Case) -> None:
     case.on.query("CREATE VIEW results AS SELECT 1 AS k")
     with pytest.raises(DataError, match=r"\[SINK_OF_ANOTHER_DATAFLOW\] .* was not made by a sink"):
-        opened(case)
+        opened(case, 0, Path())
 
 
 def test_a_sink_that_wrote_to_another_table_is_refused(case: Case) -> None:

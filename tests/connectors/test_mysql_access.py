@@ -18,11 +18,11 @@ import boatlift as bl
 from boatlift.connectors import mysql
 from boatlift.connectors.databases import transactions
 from boatlift.connectors.databases.mysql import refusals
-from boatlift.connectors.databases.sink import TableSink
 from boatlift.dataflow.contracts import Outcome
-from boatlift.errors import BoatliftError, InvalidError, UnavailableError
+from boatlift.errors import InvalidError, UnavailableError
 from boatlift.testing.mysql_server import MysqlServer
 from connectors.conformance import commit_traced, context, put, visible
+from connectors.database_cases import SECRET, opened, refused
 from connectors.interrupted import Child
 from connectors.sink_cases import MysqlCase
 from support.mysql import query, url
@@ -31,28 +31,14 @@ from support.postgres import table_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SECRET = "geheim-4711"
-
 
 @pytest.fixture(autouse=True)
 def _impatient(mysql_server: MysqlServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactions, "RETRY_FOR", 0.5)
 
 
-def refused(given: str, condition: str, **options: Any) -> str:
-    """Assert that the sink is refused by `open` and beforehand; return the message."""
-    kinds: dict[str, Any] = {"table": "results", "key": ["k"], "lock_timeout": 0.2} | options
-    sink = mysql(given, **kinds)
-    preflight = sink.capabilities.preflight
-    assert preflight is not None
-    with pytest.raises(BoatliftError, match=rf"\[{condition}\]"):
-        preflight(context(0))
-    with pytest.raises(BoatliftError, match=rf"\[{condition}\]") as caught:
-        sink.open(context(1))
-    told = "".join(traceback.format_exception(caught.value))
-    seen = (sink, sink.describe(), sink.capabilities, vars(sink), sink._dialect.address)
-    assert SECRET not in told + "".join(map(repr, seen))
-    return str(caught.value)
+def refusal(given: str, condition: str) -> str:
+    return refused(mysql(given, table="results", key=["k"], lock_timeout=0.2), condition)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +54,7 @@ def refused(given: str, condition: str, **options: Any) -> str:
     ],
 )
 def test_a_server_that_cannot_be_reached_so(given: str, condition: str, told: str) -> None:
-    assert re.search(told, refused(given, condition))
+    assert re.search(told, refusal(given, condition))
 
 
 def test_user_and_password_come_from_the_option_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +70,7 @@ def test_user_and_password_come_from_the_option_file(tmp_path: Path, monkeypatch
 def test_an_option_file_that_cannot_be_read_is_in_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".my.cnf").write_text(f"password = {SECRET}\n")
     monkeypatch.setenv("HOME", str(tmp_path))
-    refused(url(), "BAD_OPTION")
+    refusal(url(), "BAD_OPTION")
 
 
 def test_a_password_beyond_ascii_is_taken(mysql_server: MysqlServer) -> None:
@@ -109,7 +95,7 @@ def test_a_url_with_a_password_is_in_no_plan(spark: SparkSession) -> None:
 
 
 def test_a_database_that_was_missing_comes_by_the_statement_of_the_message(tmp_path: Path) -> None:
-    told = refused(url(database="later"), "SINK_UNSUITABLE")
+    told = refusal(url(database="later"), "SINK_UNSUITABLE")
     query(re.findall(r"\((CREATE .*?)\)", told)[0])
     try:
         sink = mysql(url(database="later"), table="results", key=["k"])
@@ -133,7 +119,7 @@ def grant(rights: str, word: str = "GRANT") -> None:
 
 
 def test_rights_that_are_missing_are_named_and_suffice(poor: str, tmp_path: Path) -> None:
-    refused(poor, "NOT_PERMITTED")
+    refusal(poor, "NOT_PERMITTED")
     sink = mysql(poor, table="results", key=["k"])
 
     def two_steps() -> None:
@@ -161,20 +147,13 @@ def test_rights_that_are_missing_are_named_and_suffice(poor: str, tmp_path: Path
     sink.close()
 
 
-def opened(folder: Path, lock_timeout: float = 0.2) -> TableSink:
-    sink = MysqlCase.sink(table="results", key=["k"], lock_timeout=lock_timeout)
-    sink.open(context(1))
-    put(sink, folder, 0)
-    return sink
-
-
 @pytest.mark.parametrize(
     "lock", ["UPDATE results SET value = 1", "SELECT * FROM _boatlift_sinks FOR UPDATE", "LOCK TABLE results READ"]
 )
 def test_a_lock_of_somebody_is_named_and_the_statement_of_the_message_ends_it(
     mysql_server: MysqlServer, tmp_path: Path, lock: str
 ) -> None:
-    sink = opened(tmp_path / "x")
+    sink = opened(MysqlCase, 1, tmp_path / "x")
     holder = mysql_server.connect(os.environ["MYSQL_TEST_DATABASE"], autocommit=False)
     holder.query(lock)
     pid = holder.thread_id()
@@ -190,7 +169,7 @@ def test_a_lock_of_somebody_is_named_and_the_statement_of_the_message_ends_it(
 
 
 def test_a_lock_whose_holder_the_user_may_not_see_is_told(mysql_server: MysqlServer, poor: str, tmp_path: Path) -> None:
-    opened(tmp_path / "x").close()
+    opened(MysqlCase, 1, tmp_path / "x").close()
     grant("ALL")
     with mysql_server.connect(os.environ["MYSQL_TEST_DATABASE"], autocommit=False) as holder:
         holder.query("UPDATE results SET value = 1")
@@ -201,7 +180,7 @@ def test_a_lock_whose_holder_the_user_may_not_see_is_told(mysql_server: MysqlSer
 
 
 def test_a_lock_that_is_given_back_is_waited_for(mysql_server: MysqlServer, tmp_path: Path) -> None:
-    sink = opened(tmp_path / "x", lock_timeout=60.0)
+    sink = opened(MysqlCase, 1, tmp_path / "x", lock_timeout=60.0)
     with mysql_server.connect(os.environ["MYSQL_TEST_DATABASE"], autocommit=False) as holder:
         holder.query("UPDATE results SET value = 1")
         timer = threading.Timer(1.5, holder.rollback)
@@ -248,7 +227,7 @@ def test_a_transaction_that_its_owner_never_committed_is_ended_also_after_a_new_
     mysql_server: MysqlServer, tmp_path: Path
 ) -> None:
     """The ledger does not have the session's number: the owner's user lock tells it."""
-    older = opened(tmp_path / "x", lock_timeout=60.0)
+    older = opened(MysqlCase, 1, tmp_path / "x", lock_timeout=60.0)
     older.open(context(2))
     older.close()
 
@@ -269,7 +248,7 @@ def test_deadlocks_are_tried_again(mysql_server: MysqlServer, tmp_path: Path, mo
     seen: list[int] = []
     passing = refusals.is_passing
     monkeypatch.setattr(refusals, "is_passing", lambda error: seen.append(refusals.number_of(error)) or passing(error))
-    sink = opened(tmp_path / "x", lock_timeout=30.0)
+    sink = opened(MysqlCase, 1, tmp_path / "x", lock_timeout=30.0)
     query("CREATE TABLE other (x int PRIMARY KEY, y int) ENGINE=InnoDB")
     query("INSERT INTO other SELECT seq, 1 FROM seq_1_to_5000")
     query("CREATE TRIGGER takes AFTER UPDATE ON results FOR EACH ROW UPDATE other SET y = 2 WHERE x = 1")

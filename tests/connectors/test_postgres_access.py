@@ -8,7 +8,7 @@ import threading
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
@@ -17,11 +17,11 @@ import boatlift as bl
 from boatlift.connectors import postgres
 from boatlift.connectors.databases import transactions
 from boatlift.connectors.databases.postgres import dialect, refusals
-from boatlift.connectors.databases.sink import TableSink
 from boatlift.dataflow.contracts import Outcome
-from boatlift.errors import BoatliftError, InvalidError, UnavailableError
+from boatlift.errors import InvalidError, UnavailableError
 from boatlift.testing.postgres_server import PostgresServer
 from connectors.conformance import commit_traced, context, put, visible
+from connectors.database_cases import SECRET, opened, refused
 from connectors.interrupted import Child
 from connectors.sink_cases import PostgresCase
 from support.postgres import CONNINFO, query, table_of
@@ -29,27 +29,14 @@ from support.postgres import CONNINFO, query, table_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SECRET = "geheim-4711"
-
 
 @pytest.fixture(autouse=True)
 def _impatient(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactions, "RETRY_FOR", 0.5)
 
 
-def refused(conninfo: str, condition: str, **options: Any) -> str:
-    """Assert that the sink is refused by `open` and beforehand; return the message."""
-    kinds: dict[str, Any] = {"table": "results", "key": ["k"], "lock_timeout": 0.2} | options
-    sink = postgres(conninfo, **kinds)
-    preflight = sink.capabilities.preflight
-    assert preflight is not None
-    with pytest.raises(BoatliftError, match=rf"\[{condition}\]"):
-        preflight(context(0))
-    with pytest.raises(BoatliftError, match=rf"\[{condition}\]") as caught:
-        sink.open(context(1))
-    told = "".join(traceback.format_exception(caught.value))
-    assert SECRET not in told + repr(sink) + repr(sink.describe()) + repr(sink.capabilities) + repr(vars(sink))
-    return str(caught.value)
+def refusal(given: str, condition: str) -> str:
+    return refused(postgres(given, table="results", key=["k"], lock_timeout=0.2), condition)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +51,7 @@ def refused(conninfo: str, condition: str, **options: Any) -> str:
     ],
 )
 def test_a_server_that_cannot_be_reached_so(conninfo: str, condition: str, told: str) -> None:
-    assert re.search(told, refused(conninfo, condition))
+    assert re.search(told, refusal(conninfo, condition))
 
 
 @pytest.mark.parametrize("password", ["p@geheim", "se/geheim", "a:b@c/geheim"])
@@ -79,7 +66,7 @@ def test_a_url_with_a_password_is_in_no_plan_and_no_message(
     postgres_server: PostgresServer, spark: SparkSession
 ) -> None:
     url = f"postgresql://boatlift:{SECRET}@127.0.0.1:{postgres_server.port}/postgres"
-    refused(url, "NOT_ADMITTED")
+    refusal(url, "NOT_ADMITTED")
     flow = bl.Dataflow("flow")
     flow.source("rows", bl.generator({"k": "id"}, rows_per_step=1, steps=1)).sink(
         "out", bl.postgres(url, table="t", key=["k"])
@@ -89,7 +76,7 @@ def test_a_url_with_a_password_is_in_no_plan_and_no_message(
 
 
 def test_a_database_that_was_missing_comes_by_the_statement_of_the_message(tmp_path: Path) -> None:
-    told = refused("dbname=later", "SINK_UNSUITABLE")
+    told = refusal("dbname=later", "SINK_UNSUITABLE")
     query(re.findall(r"\((CREATE .*?)\)", told)[0])
     try:
         sink = postgres("dbname=later", table="results", key=["k"])
@@ -164,20 +151,13 @@ def test_a_replica_is_refused_with_what_to_do_and_taken_once_it_is_promoted(
             postgres(CONNINFO, table="results", key=["k"]).open(context(1))
     finally:
         query("SELECT pg_promote()")
-    opened(tmp_path / "x")
+    opened(PostgresCase, 1, tmp_path / "x")
 
 
 def test_an_old_server_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dialect, "_OLDEST_SERVER", 990_000)
     with pytest.raises(InvalidError, match=r"\[SINK_UNSUITABLE\].*has version 15: the sink needs PostgreSQL 99"):
         postgres(CONNINFO, table="results", key=["k"]).open(context(1))
-
-
-def opened(folder: Path, lock_timeout: float = 0.2) -> TableSink:
-    sink = postgres(CONNINFO, table="results", key=["k"], lock_timeout=lock_timeout)
-    sink.open(context(1))
-    put(sink, folder, 0)
-    return sink
 
 
 @pytest.mark.parametrize(
@@ -187,7 +167,7 @@ def opened(folder: Path, lock_timeout: float = 0.2) -> TableSink:
 def test_a_lock_of_somebody_is_named_and_the_statement_of_the_message_ends_it(
     postgres_server: PostgresServer, tmp_path: Path, lock: str
 ) -> None:
-    sink = opened(tmp_path / "x")
+    sink = opened(PostgresCase, 1, tmp_path / "x")
     name = query("SELECT current_database()")[0][0]
     with postgres_server.connect(name, application_name="somebody") as holder:
         holder.execute("BEGIN")
@@ -208,7 +188,7 @@ def test_a_lock_of_somebody_is_named_and_the_statement_of_the_message_ends_it(
 
 
 def test_a_lock_that_is_given_back_is_waited_for(postgres_server: PostgresServer, tmp_path: Path) -> None:
-    sink = opened(tmp_path / "x", lock_timeout=60.0)
+    sink = opened(PostgresCase, 1, tmp_path / "x", lock_timeout=60.0)
     name = query("SELECT current_database()")[0][0]
     with postgres_server.connect(name) as holder:
         holder.execute("BEGIN")
@@ -264,7 +244,7 @@ def test_deadlocks_are_tried_again(
     seen: list[str | None] = []
     passing = refusals.is_passing
     monkeypatch.setattr(refusals, "is_passing", lambda error: seen.append(error.sqlstate) or passing(error))
-    sink = opened(tmp_path / "x", lock_timeout=30.0)
+    sink = opened(PostgresCase, 1, tmp_path / "x", lock_timeout=30.0)
     name = query("SELECT current_database()")[0][0]
     query("CREATE TABLE other (x int)")
     query("INSERT INTO other VALUES (1)")

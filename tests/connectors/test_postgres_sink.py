@@ -14,11 +14,10 @@ import pytest
 
 from boatlift.connectors import postgres
 from boatlift.connectors.databases.postgres import table
-from boatlift.connectors.databases.sink import TableSink
 from boatlift.dataflow.contracts import SinkContext
 from boatlift.errors import DataError, InvalidError
 from connectors.conformance import STORE, context, put, visible
-from connectors.database_cases import Table
+from connectors.database_cases import Table, opened
 from connectors.sink_cases import PostgresCase
 from support.postgres import CONNINFO, query
 
@@ -275,14 +274,6 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None
     assert "geheim" not in str(caught.value)
 
 
-def opened(steps: int = 2, folder: Path = Path("/tmp"), token: int = 1) -> TableSink:
-    sink = postgres(CONNINFO, table="results", key=["k"], lock_timeout=0.2)
-    held = sink.open(context(token))
-    for step in range(0 if held is None else held.step + 1, steps):
-        put(sink, folder, step)
-    return sink
-
-
 @pytest.mark.parametrize(
     ("sql", "condition"),
     [
@@ -297,20 +288,20 @@ def opened(steps: int = 2, folder: Path = Path("/tmp"), token: int = 1) -> Table
     ],
 )  # fmt: skip
 def test_a_ledger_and_a_table_that_do_not_fit_are_refused(tmp_path: Path, sql: str, condition: str) -> None:
-    opened(folder=tmp_path / "x").close()
+    opened(PostgresCase, 2, tmp_path / "x").close()
     query(sql)
     with pytest.raises(DataError, match=rf"\[{condition}\]"):
-        opened(folder=tmp_path / "x")
+        opened(PostgresCase, 2, tmp_path / "x")
 
 
 def test_a_lost_index_comes_back_by_the_statement_of_the_message(tmp_path: Path) -> None:
-    opened(folder=tmp_path / "x").close()
+    opened(PostgresCase, 2, tmp_path / "x").close()
     query("DO $$ BEGIN EXECUTE 'DROP INDEX ' || (SELECT indexrelid::regclass FROM pg_index WHERE indrelid = "
           "'results'::regclass); END $$")  # fmt: skip
     with pytest.raises(DataError, match=r"\[SINK_DAMAGED\]") as caught:
-        opened(folder=tmp_path / "x")
+        opened(PostgresCase, 2, tmp_path / "x")
     query(str(caught.value).partition("restore it (")[2].rpartition(")")[0])
-    sink = opened(3, tmp_path / "x")
+    sink = opened(PostgresCase, 3, tmp_path / "x")
     assert sorted(query("SELECT * FROM results"), key=repr) == visible(sink, 3)
 
 
@@ -331,20 +322,20 @@ def test_several_sinks_share_a_database_each_with_its_own_steps(tmp_path: Path) 
 def test_synchronous_commit_is_on_whatever_the_role_has_chosen(tmp_path: Path) -> None:
     query("ALTER ROLE boatlift SET synchronous_commit = off")
     try:
-        sink = opened(1, tmp_path / "x")
+        sink = opened(PostgresCase, 1, tmp_path / "x")
         query("CREATE TABLE seen (setting text)")
         query("CREATE FUNCTION note() RETURNS trigger AS $$ BEGIN INSERT INTO seen VALUES "
               "(current_setting('synchronous_commit')); RETURN NULL; END $$ LANGUAGE plpgsql")  # fmt: skip
         query("CREATE TRIGGER note AFTER INSERT ON _boatlift.steps FOR EACH STATEMENT EXECUTE FUNCTION note()")
         sink.close()
-        put(opened(0, tmp_path / "x"), tmp_path / "x", 1)
+        put(opened(PostgresCase, 0, tmp_path / "x"), tmp_path / "x", 1)
         assert query("SELECT * FROM seen") == [("on",)]
     finally:
         query("ALTER ROLE boatlift RESET synchronous_commit")
 
 
 def test_nothing_outlives_a_transaction_as_poolers_ask(tmp_path: Path) -> None:
-    sink = opened(3, tmp_path / "x")
+    sink = opened(PostgresCase, 3, tmp_path / "x")
     session = sink._transactions._session
     assert session is not None
     asked = "SELECT (SELECT count(*) FROM pg_prepared_statements), to_regclass('pg_temp._boatlift_step'), "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import xxhash
@@ -42,6 +43,27 @@ class Session(Protocol):
 
     def close(self) -> None:
         """End it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A table as a program asks for it.
+
+    Attributes:
+        name: As SQL has it: quoted.
+        place: As messages name it.
+        key: The key columns; None: rows are appended.
+        fields: The user's columns, the key's among them.
+        weighted: Whether rows have a weight.
+        unique: Whether a second row of a key is refused; otherwise it replaces the first.
+    """
+
+    name: str
+    place: str
+    key: list[str] | None
+    fields: Sequence[pa.Field]
+    weighted: bool
+    unique: bool
 
 
 _S = TypeVar("_S")
@@ -101,17 +123,7 @@ class Dialect(Protocol[_S]):
     def is_marked(self, session: _S, name: str) -> bool:
         """Return whether a sink has made a table."""
 
-    def table(
-        self,
-        session: _S,
-        name: str,
-        place: str,
-        key: Sequence[str] | None,
-        fields: Sequence[pa.Field],
-        *,
-        weighted: bool,
-        unique: bool,
-    ) -> SinkTable[_S]:
+    def table(self, session: _S, spec: TableSpec) -> SinkTable[_S]:
         """Return the statements for a table."""
 
     def end_older_owners(self, session: _S, context: SinkContext) -> list[int]:

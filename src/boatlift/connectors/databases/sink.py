@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from boatlift.connectors.databases import ledger as entries
-from boatlift.connectors.databases.dialect import Dialect, Session, label_of
+from boatlift.connectors.databases.dialect import Dialect, Session, TableSpec, label_of
 from boatlift.connectors.databases.transactions import Transactions
 from boatlift.connectors.kit import Decision, SinkBase, StepLedger, read_pieces, user_columns
 from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged
@@ -102,9 +102,9 @@ class TableSink(SinkBase):
         def claimed(session: Session) -> tuple[SinkTable[Any], Committed | None]:
             self._dialect.check_server(session)
             name = self._dialect.qualified(session, self._table_name)
-            table = self._dialect.table(
-                session, name, self._place, self.key, fields, weighted=context.changes, unique=self._unique
-            )
+            key = None if self.key is None else list(self.key)
+            spec = TableSpec(name, self._place, key, fields, context.changes, self._unique)
+            table = self._dialect.table(session, spec)
             return table, self._claim(session, context, table)
 
         try:
@@ -205,7 +205,6 @@ class TableSink(SinkBase):
         self._refuse(ledger, session, table.name)
         own = self._entries.entry_of_sink(session, context, lock=True)
         found = dialect.columns_of(session, table.name)
-        key = None if self.key is None else list(self.key)
         if own is not None and dialect.ddl_commits and own.step < 0 and not dialect.columns_of(session, own.place):
             # Its first owner died between row and table, or was refused the table.
             self._check_owner(ledger, own)
@@ -214,14 +213,14 @@ class TableSink(SinkBase):
         if own is None:
             if found or dialect.is_taken(session, table.name):
                 raise ledger.foreign("was not made by a sink")
-            self._entries.add(session, context, table.name, key)
+            self._entries.add(session, context, table.name, table.key)
             table.create(session)
             return None
         if own.place != table.name:
             raise ledger.foreign(f"is not where sink {own.sink!r} of {own.dataflow!r} wrote: that is {own.place}")
         self._check_owner(ledger, own)
-        if own.key != key:
-            raise ledger.foreign(f"was written with key {own.key}, but this sink writes with key {key}")
+        if own.key != table.key:
+            raise ledger.foreign(f"was written with key {own.key}, but this sink writes with key {table.key}")
         if not found:
             raise DataError("SINK_DAMAGED", f"{self._place} is gone but its ledger is there: restore the database")
         if wrong := table.check(session):

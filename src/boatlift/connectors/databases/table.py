@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from boatlift.connectors.databases.dialect import TableSpec
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import InvalidError
 
@@ -24,14 +25,6 @@ _S = TypeVar("_S")
 class SinkTable(ABC, Generic[_S]):
     """A table, and the statements that change it.
 
-    Args:
-        name: As SQL has it: quoted.
-        place: As messages name it.
-        key: The key columns; None: rows are appended.
-        fields: The user's columns, the key's among them.
-        weighted: Whether rows have a weight.
-        unique: Whether a second row of a key is refused; otherwise it replaces the first.
-
     Attributes:
         columns: Name and type of each column of the table, as the server has them.
         lacks: The columns that a later version of the program has, and the table has not yet.
@@ -40,21 +33,11 @@ class SinkTable(ABC, Generic[_S]):
 
     transaction: str
 
-    def __init__(
-        self,
-        name: str,
-        place: str,
-        key: Sequence[str] | None,
-        fields: Sequence[pa.Field],
-        *,
-        weighted: bool,
-        unique: bool,
-    ) -> None:
-        self.name, self.place, self.key = name, place, None if key is None else list(key)
-        self._unique = unique
-        self._weighted = weighted
-        weight = [pa.field(WEIGHT, pa.int64(), nullable=False)] if weighted and key is None else []
-        self._fields = [*(field.with_nullable(True) for field in fields), *weight]
+    def __init__(self, spec: TableSpec) -> None:
+        self.name, self.place, self.key = spec.name, spec.place, spec.key
+        self._unique, self._weighted = spec.unique, spec.weighted
+        weight = [pa.field(WEIGHT, pa.int64(), nullable=False)] if spec.weighted and spec.key is None else []
+        self._fields = [*(field.with_nullable(True) for field in spec.fields), *weight]
         self.columns: dict[str, str] = {}
         self.lacks: list[str] = []
 

@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from boatlift.connectors.databases.dialect import Session, label_of, quoted
+from boatlift.connectors.databases.dialect import Session, TableSpec, label_of, quoted
 from boatlift.connectors.databases.ledger import LedgerTables
 from boatlift.connectors.databases.mysql import refusals
 from boatlift.connectors.databases.mysql.address import OPTION_FILE, MysqlAddress
 from boatlift.errors import BoatliftError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     import pymysql
 
     from boatlift.connectors.databases.mysql.table import MysqlTable
@@ -263,20 +262,10 @@ class MysqlDialect:
         ).fetchall()
         return [column for (column,) in rows]
 
-    def table(
-        self,
-        session: MysqlSession,
-        name: str,
-        place: str,
-        key: Sequence[str] | None,
-        fields: Sequence[pa.Field],
-        *,
-        weighted: bool,
-        unique: bool,
-    ) -> MysqlTable:
+    def table(self, session: MysqlSession, spec: TableSpec) -> MysqlTable:
         from boatlift.connectors.databases.mysql.table import MysqlTable
 
-        return MysqlTable(self, session, name, place, key, fields, weighted=weighted, unique=unique)
+        return MysqlTable(self, session, spec)
 
     def end_older_owners(self, session: MysqlSession, context: SinkContext) -> list[int]:
         own = self.ledger.entry_of_sink(session, context, lock=False)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pymysql
 
-from boatlift.connectors.databases.dialect import quoted
+from boatlift.connectors.databases.dialect import TableSpec, quoted
 from boatlift.connectors.databases.mysql.dialect import LONGEST_NAME, ROW, MysqlSession, can_be_a_name
 from boatlift.connectors.databases.mysql.refusals import COLUMN_IS_THERE, DUPLICATE, number_of
 from boatlift.connectors.databases.mysql.values import MysqlType, column_type, declared_values, is_sized, row_lists
@@ -37,22 +37,11 @@ _INDEX_BYTES = 3_072
 class MysqlTable(SinkTable[MysqlSession]):
     """A table, and the statements that change it; rows are literals in statements of half a megabyte."""
 
-    def __init__(
-        self,
-        dialect: MysqlDialect,
-        session: MysqlSession,
-        name: str,
-        place: str,
-        key: Sequence[str] | None,
-        fields: Sequence[pa.Field],
-        *,
-        weighted: bool,
-        unique: bool,
-    ) -> None:
-        super().__init__(name, place, key, fields, weighted=weighted, unique=unique)
+    def __init__(self, dialect: MysqlDialect, session: MysqlSession, spec: TableSpec) -> None:
+        super().__init__(spec)
         self._dialect = dialect
-        _check_names([field.name for field in fields])
-        keys = [field for field in fields if field.name in (key or ())]
+        _check_names([field.name for field in spec.fields])
+        keys = [field for field in spec.fields if field.name in (spec.key or ())]
         sized = [field.name for field in keys if is_sized(field.type)]
         fixed = sum(32 if pa.types.is_decimal(field.type) else 8 for field in keys if field.name not in sized)
         room = max(0, _INDEX_BYTES - fixed) // max(1, len(sized)) // 4 * 4

@@ -6,10 +6,9 @@ transaction may run on another connection of a pooler such as PgBouncer in its t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from boatlift.connectors.databases.dialect import Session, label_of, quoted
+from boatlift.connectors.databases.dialect import Session, TableSpec, label_of, quoted
 from boatlift.connectors.databases.ledger import LedgerTables
 from boatlift.connectors.databases.postgres import refusals
 from boatlift.connectors.databases.postgres.address import Address
@@ -17,7 +16,6 @@ from boatlift.errors import BoatliftError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
     import psycopg
-    import pyarrow as pa
 
     from boatlift.connectors.databases.postgres.table import PostgresTable
     from boatlift.dataflow.contracts import SinkContext
@@ -140,20 +138,10 @@ class PostgresDialect:
         row = session.execute("SELECT obj_description(to_regclass(%s), 'pg_class')", (name,)).fetchone()
         return row == (MARK,)
 
-    def table(
-        self,
-        session: psycopg.Connection[Any],  # noqa: ARG002
-        name: str,
-        place: str,
-        key: Sequence[str] | None,
-        fields: Sequence[pa.Field],
-        *,
-        weighted: bool,
-        unique: bool,
-    ) -> PostgresTable:
+    def table(self, session: psycopg.Connection[Any], spec: TableSpec) -> PostgresTable:  # noqa: ARG002
         from boatlift.connectors.databases.postgres.table import PostgresTable
 
-        return PostgresTable(name, place, key, fields, weighted=weighted, unique=unique)
+        return PostgresTable(spec)
 
     def end_older_owners(self, session: psycopg.Connection[Any], context: SinkContext) -> list[int]:
         import psycopg

@@ -14,7 +14,7 @@ import psycopg
 import pyarrow as pa
 from psycopg.adapt import Loader
 
-from boatlift.connectors.databases.dialect import quoted
+from boatlift.connectors.databases.dialect import TableSpec, quoted
 from boatlift.connectors.databases.postgres.values import HEADER, TIMES, TRAILER, column_type, copied, declared_values
 from boatlift.connectors.databases.table import MARK, READ_AT_ONCE, UNIQUE_IS_SAID, SinkTable, repeated
 from boatlift.connectors.kit import difference_of_rows
@@ -35,18 +35,9 @@ class PostgresTable(SinkTable["psycopg.Connection[Any]"]):
 
     transaction = "txid_current()"
 
-    def __init__(
-        self,
-        name: str,
-        place: str,
-        key: Sequence[str] | None,
-        fields: Sequence[pa.Field],
-        *,
-        weighted: bool,
-        unique: bool,
-    ) -> None:
-        super().__init__(name, place, key, fields, weighted=weighted, unique=unique)
-        flawed = [field.name for field in fields if not _can_be_a_name(field.name)]
+    def __init__(self, spec: TableSpec) -> None:
+        super().__init__(spec)
+        flawed = [field.name for field in spec.fields if not _can_be_a_name(field.name)]
         if flawed:
             raise InvalidError(
                 "SCHEMA_MISMATCH",
