@@ -57,8 +57,12 @@ def test_a_server_that_cannot_be_reached_so(given: str, condition: str, told: st
     assert re.search(told, refusal(given, condition))
 
 
-def test_user_and_password_come_from_the_option_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / ".my.cnf").write_text(f"[client]\nuser = boatlift\npassword = {os.environ['MYSQL_PWD']}\n")
+def test_user_and_password_come_from_the_option_file_and_no_other_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".my.cnf").write_text(
+        f"[client]\nsocket = /nowhere\nhost = other\nuser = boatlift\nno-beep\npassword = {os.environ['MYSQL_PWD']}\n"
+    )
     monkeypatch.delenv("MYSQL_PWD")
     monkeypatch.setenv("HOME", str(tmp_path))
     place = f"mysql:///{os.environ['MYSQL_TEST_DATABASE']}"

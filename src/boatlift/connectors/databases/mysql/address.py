@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import configparser
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -12,6 +14,7 @@ from boatlift.errors import InvalidError
 _PATHS = ("unix_socket", "ssl_ca", "ssl_cert", "ssl_key")
 _CHOICES = ("ssl_verify_cert", "ssl_verify_identity")
 OPTION_FILE = "~/.my.cnf"
+_OF_FILE = ("user", "password", "ssl_ca", "ssl_cert", "ssl_key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +35,16 @@ class MysqlAddress:
 
     def parameters(self) -> dict[str, Any]:
         """Return what the client connects by; the option file has user and password where nothing else has them."""
-        password = os.environ.get("MYSQL_PWD")
-        usual = {} if password is None else {"password": password.encode()}
+        # Not by the client's own reading, which would take another server's socket from it.
+        file = configparser.RawConfigParser(allow_no_value=True, strict=False)
+        file.read(Path(OPTION_FILE).expanduser())
+        given = file.items("client") if file.has_section("client") else []
+        named = {name.replace("-", "_"): value.strip("'\"") for name, value in given if value}
+        usual: dict[str, Any] = {name: named[name] for name in _OF_FILE if name in named}
+        if (password := os.environ.get("MYSQL_PWD", usual.get("password"))) is not None:
+            usual["password"] = password.encode()
         here = {"host": self.host, "port": self.port, "database": self.database}
-        return {"read_default_file": OPTION_FILE, **usual, **self.options, **here}
+        return {**usual, **self.options, **here}
 
 
 def address_of(url: str) -> MysqlAddress:
