@@ -37,6 +37,11 @@ def replica(world: World, root: Path, **options: Any) -> Iterator[Process]:
         process.work.result()
 
 
+def idle(process: Process) -> bool:
+    """Return whether it has executed all there is."""
+    return any(progress.what == "idle" and not progress.behind for progress in process.said)
+
+
 def owners(*processes: Process) -> list[Process]:
     return [each for each in processes if each.health.readyz() == OWNER]
 
@@ -64,6 +69,7 @@ def test_a_replica_goes_on_after_a_clean_stop(tmp_path: Path) -> None:
         until(lambda: owners(second))
         third = stack.enter_context(replica(world, tmp_path))
         until(third.follows)
+        until(lambda: idle(second))
     world.check()
     check_store(tmp_path)
 
@@ -116,7 +122,7 @@ def test_a_replica_of_a_newer_environment_does_not_take_over_by_suspicion(tmp_pa
         assert not newer.told("taken for dead")
         with replica(world, tmp_path) as same:
             # A stop in the middle of a replay leaves steps that no other environment may repeat.
-            until(lambda: any(progress.what == "idle" for progress in same.said))
+            until(lambda: idle(same))
             same.stop()
             same.work.result()
         until(lambda: owners(newer))
