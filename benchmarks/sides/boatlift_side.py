@@ -64,7 +64,7 @@ class Boatlift:
         from pyspark.sql import functions as F
 
         import boatlift as bl
-        from boatlift.storage.opening import open_store
+        from boatlift.storage.opening import open_store, suited_to
 
         policies: dict[str, bl.Lazy | bl.Eager | bl.History] = {
             "lazy": bl.Lazy(every=self._every if self._durable else NEVER),
@@ -82,7 +82,7 @@ class Boatlift:
         )
         sums.sink("out", bl.parquet(self._folder / "output", key=["k"], compression="snappy"))
         self._store = CountingStore(
-            open_store(self._url or self._folder / "store", create=True)
+            suited_to(open_store(self._url or self._folder / "store", create=True), "local[2]")
             if self._durable
             else VolatileStore(self._folder / "scratch")
         )

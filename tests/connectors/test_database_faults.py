@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
@@ -12,14 +12,15 @@ import pytest
 
 from boatlift.connectors.databases import transactions
 from boatlift.connectors.databases.sink import TableSink
-from boatlift.dataflow.contracts import Committed, Outcome
+from boatlift.dataflow.contracts import Outcome
 from boatlift.errors import FencedError, UnavailableError
 from boatlift.testing.fault_proxy import ProxyFault
 from boatlift.testing.mysql_proxy import MysqlProxy
 from boatlift.testing.postgres_proxy import PostgresProxy
 from boatlift.testing.statement_proxy import StatementProxy
-from connectors.conformance import context, put, rows_of, visible
+from connectors.conformance import context, put, visible
 from connectors.database_cases import CASES, KEYED, Case, Server, kind_of
+from connectors.fault_laws import Decides, acts_of_an_owner, digest, each_act_may_fail
 from support.postgres import table_of
 
 FAULTS = [
@@ -55,10 +56,6 @@ def made(folder: Path, case: Case, statement_timeout: float = 5.0) -> TableSink:
     return case.sink(table=table_of(folder), key=case.key, **timeouts)
 
 
-def digest(step: int) -> Committed:
-    return Committed(step, len(rows_of(step)), f"digest {step}")
-
-
 @pytest.fixture
 def proxy(server: Server, case: Case, monkeypatch: pytest.MonkeyPatch) -> Iterator[StatementProxy]:
     """The environment names it; servers and clients wait for half a second only."""
@@ -69,53 +66,24 @@ def proxy(server: Server, case: Case, monkeypatch: pytest.MonkeyPatch) -> Iterat
         proxy.fault = lambda _: ProxyFault.NONE
 
 
-def statements_of(proxy: StatementProxy, folder: Path, case: Case) -> list[str]:
-    """Return the statements of an owner that opens the sink and commits a step."""
-    seen: list[str] = []
+def by_acts(proxy: StatementProxy) -> Decides:
+    def decides(what: Callable[[], ProxyFault]) -> None:
+        proxy.fault = lambda _statement: what()
 
-    def note(statement: str) -> ProxyFault:
-        seen.append(statement)
-        return ProxyFault.NONE
-
-    sink = made(folder, case)
-    sink.open(context(1))
-    put(sink, folder, 0)
-    sink.close()
-    proxy.fault = note
-    sink.open(context(2))
-    put(sink, folder, 1)
-    sink.close()
-    proxy.fault = lambda _: ProxyFault.NONE
-    return seen
+    return decides
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_statement_may_fail_and_steps_are_there_once(
     proxy: StatementProxy, fault: ProxyFault, case: Case, tmp_path: Path
 ) -> None:
-    """Each statement of `open` and of `commit` meets the fault once."""
-    count = len(statements_of(proxy, tmp_path, case))
-    assert count > 15
-    landed = 0
-    for point in range(count):
-        sink = made(tmp_path, case, statement_timeout=0.3)
-        left = [point]
-
-        def fails_once(statement: str, left: list[int] = left) -> ProxyFault:
-            left[0] -= 1
-            return fault if left[0] == -1 else ProxyFault.NONE
-
-        proxy.fault = fails_once
-        newest = 1 + point
-        assert sink.open(context(3 + point)) == digest(newest)
-        assert put(sink, tmp_path, newest + 1) is Outcome.APPENDED
-        landed += left[0] < 0
-        proxy.fault = lambda _: ProxyFault.NONE
-        assert put(sink, tmp_path, newest + 1) is Outcome.DROPPED
-        sink.close()
-    assert landed == count
-    assert case.read(tmp_path) == visible(sink, count + 2)
-    assert list(sink.verify()) == []
+    each_act_may_fail(
+        lambda: made(tmp_path, case, statement_timeout=0.3),
+        tmp_path,
+        by_acts(proxy),
+        fault,
+        lambda: case.read(tmp_path),
+    )
 
 
 @keyed
@@ -207,7 +175,7 @@ def test_the_server_is_killed_at_each_statement_and_steps_are_there_once(
     proxy: StatementProxy, server: Server, case: Case, after: bool, tmp_path: Path
 ) -> None:
     """The whole server dies by SIGKILL before or after a statement, and is started again."""
-    count = len(statements_of(proxy, tmp_path, case))
+    count = acts_of_an_owner(lambda: made(tmp_path, case), tmp_path, by_acts(proxy))
     kills = 0
     for point in range(count):
         sink = made(tmp_path, case)
@@ -250,7 +218,7 @@ def test_the_backend_is_killed_at_each_statement_and_steps_are_there_once(
     proxy: StatementProxy, server: Server, case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An administrator ends the session at each statement, while the client waits for its answer."""
-    count = len(statements_of(proxy, tmp_path, case))
+    count = acts_of_an_owner(lambda: made(tmp_path, case), tmp_path, by_acts(proxy))
     ended = 0
     for point in range(count):
         sink = made(tmp_path, case)

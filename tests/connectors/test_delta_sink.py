@@ -6,7 +6,7 @@ import json
 import random
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -31,6 +31,7 @@ from boatlift.storage.object_store import BucketOptions, ObjectStore
 from boatlift.testing.fault_proxy import FaultProxy, ProxyFault
 from boatlift.testing.object_server import ObjectServer
 from connectors.conformance import SCHEMA, STORE, batch_of, context, ordered, put, rows_of, stage, visible
+from connectors.fault_laws import each_act_may_fail
 from connectors.sink_cases import DeltaCase
 from support.changes import write
 
@@ -465,6 +466,18 @@ def test_a_local_table_shares_the_bytes_of_a_piece_and_outlives_it(tmp_path: Pat
     for piece in pieces:
         piece.unlink()
     assert held(tmp_path / "place") == visible(sink, 1)
+
+
+@pytest.mark.parametrize("fault", [ProxyFault.REFUSED, ProxyFault.REFUSED_AFTER, ProxyFault.RESET_AFTER])
+def test_each_request_may_fail_and_steps_are_there_once(
+    proxy: FaultProxy, object_server: ObjectServer, fault: ProxyFault, tmp_path: Path
+) -> None:
+    url = object_server.url(tmp_path.name)
+
+    def decides(what: Callable[[], ProxyFault]) -> None:
+        proxy.fault = lambda _method, _path: what()
+
+    each_act_may_fail(lambda: delta(url), tmp_path, decides, fault, lambda: in_bucket(url))
 
 
 def test_a_server_that_is_away_for_some_seconds_is_waited_for(object_server: ObjectServer, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -24,6 +24,7 @@ from boatlift.storage.object_store import ObjectStore
 from boatlift.testing.fault_proxy import FaultProxy, ProxyFault
 from boatlift.testing.object_server import ObjectServer
 from connectors.conformance import context, put, rows_of, visible
+from connectors.fault_laws import each_act_may_fail
 from connectors.sink_cases import ParquetBucketCase
 from support.changes import write
 
@@ -58,6 +59,18 @@ def test_steps_through_faults_are_there_once(proxy: FaultProxy, fault: ProxyFaul
     proxy.fault = lambda _method, _path: ProxyFault.NONE
     assert ParquetBucketCase.read(folder) == visible(sink, 6)
     assert list(sink.verify()) == []
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_request_may_fail_and_steps_are_there_once(proxy: FaultProxy, fault: ProxyFault, tmp_path: Path) -> None:
+    folder = tmp_path / "place"
+
+    def decides(what: Callable[[], ProxyFault]) -> None:
+        proxy.fault = lambda _method, _path: what()
+
+    each_act_may_fail(
+        lambda: parquet(ParquetBucketCase.url(folder)), folder, decides, fault, lambda: ParquetBucketCase.read(folder)
+    )
 
 
 def test_an_owner_whose_put_lands_after_its_successors_claim_loses_it(
