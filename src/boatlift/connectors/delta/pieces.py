@@ -63,7 +63,7 @@ def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class StagedFile:
     """A piece that is there, whole.
 
     Attributes:
@@ -85,7 +85,7 @@ class Piece:
         return pq.ParquetFile(self.path()).read()
 
 
-def pieces_of(rows: int, staged: Sequence[Staged]) -> list[Piece]:
+def pieces_of(rows: int, staged: Sequence[Staged]) -> list[StagedFile]:
     """Return the pieces of a step, in order of partition, each compared with its receipt. Raises as `read_pieces`."""
     receipts = checked_receipts(rows, staged)
     if not receipts:
@@ -94,7 +94,7 @@ def pieces_of(rows: int, staged: Sequence[Staged]) -> list[Piece]:
         return list(pool.map(_piece, receipts))
 
 
-def _piece(receipt: Staged) -> Piece:
+def _piece(receipt: Staged) -> StagedFile:
     try:
         size, footer = _footer(receipt.place)
     except (OSError, pa.ArrowException, DataError) as error:
@@ -103,7 +103,7 @@ def _piece(receipt: Staged) -> Piece:
     if footer.metadata.num_rows != receipt.rows:
         counted = f"{receipt.place} has {footer.metadata.num_rows} rows, its receipt {receipt.rows}"
         raise InternalError("INTERNAL", counted)
-    return Piece(receipt.place, footer, size)
+    return StagedFile(receipt.place, footer, size)
 
 
 def _footer(place: str) -> tuple[int, pq.ParquetFile]:

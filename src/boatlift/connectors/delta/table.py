@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import CommitProperties, DeltaTable
 
-    from boatlift.connectors.delta.pieces import Piece
+    from boatlift.connectors.delta.pieces import StagedFile
 
 
 KNOWN_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
@@ -262,7 +262,7 @@ class DeltaPlace:
         self.sync()
         return True
 
-    def write(self, pieces: Sequence[Piece]) -> list[DataFile]:
+    def write(self, pieces: Sequence[StagedFile]) -> list[DataFile]:
         """Give each piece a new name in the table's place, durable, and return the files as `commit` takes them."""
         if not pieces:
             return []
@@ -273,7 +273,7 @@ class DeltaPlace:
                 self._files.sync_folder(Path(self.place))
         return files
 
-    def _write(self, piece: Piece) -> DataFile:
+    def _write(self, piece: StagedFile) -> DataFile:
         from boatlift.connectors.delta.pieces import statistics
 
         name = f"part-{uuid.uuid4()}.parquet"
@@ -292,7 +292,7 @@ class DeltaPlace:
         known = json.dumps(statistics(piece.footer.metadata, piece.footer.schema_arrow))
         return DataFile(name, piece.size, time.time_ns() // 1_000_000, known)
 
-    def _put(self, piece: Piece, name: str) -> None:
+    def _put(self, piece: StagedFile, name: str) -> None:
         """Copy a piece on the server if it is in the same bucket, as scratch in the store is; else upload it."""
         import obstore
 
@@ -428,7 +428,7 @@ def _record_in(commit: bytes) -> StepOfTable | None:
     return None
 
 
-def _link_or_copy(piece: Piece, path: Path) -> None:
+def _link_or_copy(piece: StagedFile, path: Path) -> None:
     if remote_of(piece.place) is None:  # a copy of an object has other rights
         try:
             path.hardlink_to(piece.place)

@@ -189,7 +189,10 @@ class OwnerLink:
                 case Hello() as hello:
                     self._hear(channel, hello)
                 case HandoverAsked(to=to):
-                    channel.send(self._choose(to))
+                    answer = self._choose(to)
+                    channel.send(answer)  # first: an owner that stops closes its connections
+                    if answer.to:
+                        self._stop()
                 case PointAsked() as asked:
                     channel.send(self.change_points(asked))
 
@@ -201,7 +204,6 @@ class OwnerLink:
             return Answered(said=f"its standbys are {named}" if named else "it has no standby")
         heir = max(ready, key=lambda each: (each.handover_only, each.number))
         self.heir = heir.life
-        self._stop()
         return Answered(to=_name(heir))
 
 
