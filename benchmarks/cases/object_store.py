@@ -2,12 +2,13 @@
 
 Once with scratch on the local disk, and once with scratch in the store: tasks upload what they write.
 
-SeaweedFS runs on this machine, and a proxy before it delays each request. An object store is elsewhere in earnest: so
-its server runs at the lowest priority, and takes the processors while a side leaves them idle, as far as it can.
+SeaweedFS runs on this machine, and a proxy before it delays each request. In earnest both are elsewhere: so they have
+the last processor for themselves, and each side the others.
 """
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from tempfile import TemporaryDirectory
 
@@ -50,9 +51,13 @@ def measure(effort: Effort) -> Result:
             taken.append(float(seconds))
         return sorted(taken)[len(taken) // 2] * 1000
 
+    whole = os.sched_getaffinity(0)
+    *others, last = sorted(whole)
+    processors = others or [last]
     with ExitStack() as stack:
+        stack.callback(os.sched_setaffinity, 0, whole)
+        os.sched_setaffinity(0, {last})  # of this process, which has the proxy, and of the server
         server = stack.enter_context(ObjectServer())
-        server.yields()
         proxy = stack.enter_context(FaultProxy(server.port, delay=DELAY))
         environment = server.environment_at(proxy.port)
         folder = stack.enter_context(TemporaryDirectory())
@@ -60,13 +65,19 @@ def measure(effort: Effort) -> Result:
         def far(name: str, scratch: str) -> Side:
             there = {**environment, "BOATLIFT_SCRATCH": scratch}
             return stack.enter_context(
-                Side("benchmarks.sides.boatlift_side", there, every=EVERY, url=server.url(f"bench/{name}"))
+                Side(
+                    "benchmarks.sides.boatlift_side",
+                    there,
+                    processors=processors,
+                    every=EVERY,
+                    url=server.url(f"bench/{name}"),
+                )
             )
 
         sides = {
             OBJECTS: far("sums", f"{folder}/local"),
             SCRATCH: far("scratch", f"store:{folder}/uploaded"),
-            DISK: stack.enter_context(Side("benchmarks.sides.boatlift_side", every=EVERY)),
+            DISK: stack.enter_context(Side("benchmarks.sides.boatlift_side", processors=processors, every=EVERY)),
         }
         for name, side in sides.items():
             turn(name, side, WARM_UP)

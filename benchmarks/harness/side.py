@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -45,13 +45,20 @@ class Side:
         module: The module to run: `benchmarks.peers.streaming_peer`, `benchmarks.sides.boatlift_side`.
         environment: On top of this process's own.
         python: The interpreter, if a peer needs another Spark.
+        processors: Those that it may use; all if None.
         options: Handed to `prepare`.
     """
 
     def __init__(
-        self, module: str, environment: Mapping[str, str] | None = None, python: str = sys.executable, **options: Any
+        self,
+        module: str,
+        environment: Mapping[str, str] | None = None,
+        python: str = sys.executable,
+        processors: Collection[int] | None = None,
+        **options: Any,
     ) -> None:
         self._module = module
+        self._processors = processors
         self._python = python
         self._environment = dict(environment or {})
         self._options = options
@@ -92,8 +99,13 @@ class Side:
             text=True,
             start_new_session=True,
             env=os.environ | self._environment,
+            preexec_fn=self._keep_to_processors,  # noqa: PLW1509 - it calls the system alone
         )
         return self.ask("prepare", folder=str(self.folder), **(self._options | options))
+
+    def _keep_to_processors(self) -> None:
+        if self._processors is not None:
+            os.sched_setaffinity(0, self._processors)
 
     def ask(self, what: str, **arguments: Any) -> Answer:
         """Ask the side and wait for its answer; the side runs meanwhile and is stopped after."""

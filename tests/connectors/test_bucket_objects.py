@@ -17,9 +17,9 @@ import obstore
 import pytest
 
 import boatlift as bl
-from boatlift.connectors.files.bucket import place as places
 from boatlift.connectors.files.bucket.source import BucketFilesSource
 from boatlift.connectors.files.lines import lines_in
+from boatlift.connectors.kit import object_place as places
 from boatlift.dataflow.contracts import Names
 from boatlift.errors import DataError, InvalidError, UnavailableError
 from boatlift.testing.fault_proxy import FaultProxy, ProxyFault

@@ -99,7 +99,6 @@ def test_one_line_tells_that_the_jvm_was_killed_and_the_same_command_goes_on(her
     finished = boatlift(here, *RUN, environment=warm_jvm.environment())
     assert finished.stderr.splitlines() == [
         "boatlift: importing mine:flow",
-        "boatlift: starting Spark (local[2,2])",
         "boatlift: compiling mine",
         "boatlift: opening the store and the sinks",
         f"boatlift: restoring sums from its checkpoint at step {STEPS - 1}",

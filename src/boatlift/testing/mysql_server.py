@@ -69,7 +69,7 @@ class MysqlServer(LoopbackServer):
         self._ports["server"] = ReservedPort()
         made = [
             *as_user, install, "--no-defaults", f"--datadir={self._folder}/data", "--skip-test-db",
-            "--auth-root-authentication-method=normal",
+            f"--tmpdir={self._folder}", "--auth-root-authentication-method=normal",
         ]  # fmt: skip
         self._run(made)
         first = self._folder / "first.sql"
@@ -83,7 +83,7 @@ class MysqlServer(LoopbackServer):
         self._command = [
             *as_user, server, "--no-defaults", f"--datadir={self._folder}/data", f"--port={self.port}",
             f"--socket={self._folder}/socket", f"--pid-file={self._folder}/pid", f"--init-file={first}",
-            "--skip-name-resolve", *options,
+            f"--tmpdir={self._folder}", "--skip-name-resolve", *options,
         ]  # fmt: skip
 
     def _answers(self) -> bool:

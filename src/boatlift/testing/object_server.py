@@ -7,7 +7,6 @@ the protocol of S3, which keeps what it acknowledged through SIGKILL.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
 import sys
@@ -73,11 +72,6 @@ class ObjectServer(LoopbackServer):
         ]
         (self._folder / "users.json").write_text(json.dumps({"identities": users}))
         self._command = [program, *self._options()]
-
-    def yields(self) -> None:
-        """Run the server at the lowest priority, as if it had processors of its own; a restart ends that."""
-        assert self._process is not None, "the server runs"
-        os.setpriority(os.PRIO_PGRP, self._process.pid, 19)
 
     def _options(self) -> list[str]:
         ports = []

@@ -79,6 +79,12 @@ def times_as_text(column: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, times_as_text(column.values.slice(begin, end - begin)), mask=none)
 
 
+def times_of_day(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return times of day from their texts, which Arrow casts to moments alone."""
+    moments = pc.binary_join_element_wise(pa.scalar("1970-01-01"), texts, pa.scalar(" ")).cast(pa.timestamp("ns"))
+    return moments.cast(pa.int64()).cast(pa.time64("ns")).cast(kind)
+
+
 def has_times(kind: pa.DataType) -> bool:
     """Return whether a type is of dates or times, or contains one."""
     if pa.types.is_nested(kind):

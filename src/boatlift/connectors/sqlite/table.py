@@ -38,7 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boatlift.connectors.kit import difference_of_rows
-from boatlift.connectors.kit.arrow_text import dates_as_text, is_string, timestamps_as_text
+from boatlift.connectors.kit.arrow_text import dates_as_text, is_string, times_of_day, timestamps_as_text
 from boatlift.connectors.sqlite.database import error_of
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import DataError, Finding, InvalidError
@@ -143,7 +143,9 @@ def declared_values(table: str, field: pa.Field, values: Sequence[Any]) -> pa.Ar
         if pa.types.is_timestamp(kind):
             zone = pa.timestamp("us", "UTC" if kind.tz else None)
             return pa.array(values, pa.string()).cast(zone).cast(kind)
-        if pa.types.is_date(kind) or pa.types.is_time(kind):
+        if pa.types.is_time(kind):
+            return times_of_day(pa.array(values, pa.string()), kind)
+        if pa.types.is_date(kind):
             return pa.array(values, pa.string()).cast(kind)
         return pa.array(values, kind)
     except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:

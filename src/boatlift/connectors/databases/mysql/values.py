@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from boatlift.connectors.kit.arrow_text import is_string
+from boatlift.connectors.kit.arrow_text import is_string, times_of_day
 from boatlift.errors import DataError, InvalidError
 
 _AT_ONCE = 65_536  # rows that are in memory as literals
@@ -216,6 +216,5 @@ def declared_values(field: pa.Field, values: Sequence[Any]) -> pa.Array:
     if pa.types.is_decimal(kind) or pa.types.is_date32(kind):
         return pa.array(values, pa.string()).cast(kind)
     if pa.types.is_time(kind):
-        moments = pa.array([None if each is None else f"1970-01-01 {each}" for each in values], pa.string())
-        return moments.cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.time64("us")).cast(kind)
+        return times_of_day(pa.array(values, pa.string()), kind)
     return pa.array(values, kind)

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 _PASSING_CLASSES = ("08", "40", "53", "57P", "58", "XX")
 """Connections, serialization and deadlocks, resources, shutdowns, the system, faults of the server."""
 
-_READ_ONLY = ("25006", "0A000")
-"""A replica refuses `BEGIN READ WRITE` by the second one."""
-
 LOCKED = "55P03"
 _ENDED = ("25P03", "25P02", "25P01")
 """The server has ended a transaction whose client did nothing."""
@@ -57,7 +54,7 @@ def error_of(error: psycopg.Error, place: str, address: Address) -> BoatliftErro
                 "PGPASSWORD, a password file or conninfo",
             )
         return InvalidError("BAD_OPTION", f"conninfo cannot be used for {address}: {text}")
-    if state in _READ_ONLY:
+    if state == "25006" or (state == "0A000" and "read-write" in text):  # a replica refuses BEGIN READ WRITE so
         return InvalidError(
             "SINK_UNSUITABLE",
             f"{address} takes no writes ({text}): give the primary's address, or all addresses and "
