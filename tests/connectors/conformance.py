@@ -20,7 +20,6 @@ import pytest
 
 from boatlift.dataflow.contracts import Committed, Delivery, Outcome, Sink, SinkContext, Staged
 from boatlift.errors import BoatliftError, DataError, DivergedError, FencedError, InvalidError
-from connectors.interrupted import Tracer
 
 Row = tuple[Any, ...]
 
@@ -160,17 +159,6 @@ def put(sink: Sink, folder: Path, step: int, rows: Sequence[Row] | None = None) 
     """Stage and commit a step."""
     count = len(rows_of(step) if rows is None else rows)
     return sink.commit(step, count, f"digest {step}", stage(sink, folder, step, rows))
-
-
-def commit_traced(tracer: Tracer, case: AnyCase, folder: Path, token: int, step: int) -> tuple[str, int]:
-    """In another process: opens the sink and commits one step, traced."""
-    sink = case.make(folder)
-    sink.open(context(token))
-    receipts = stage(sink, folder, step)
-    with tracer.on():
-        outcome = sink.commit(step, len(rows_of(step)), f"digest {step}", receipts)
-    sink.close()
-    return outcome.name, tracer.lines
 
 
 class SinkLaws:

@@ -13,7 +13,6 @@ from boatlift.errors import UnavailableError
 from connectors.conformance import (
     AnyCase,
     Row,
-    commit_traced,
     context,
     put,
     rows_of,
@@ -21,6 +20,17 @@ from connectors.conformance import (
     visible,
 )
 from connectors.interrupted import Child, Tracer
+
+
+def commit_traced(tracer: Tracer, case: AnyCase, folder: Path, token: int, step: int) -> tuple[str, int]:
+    """In another process: opens the sink and commits one step, traced."""
+    sink = case.make(folder)
+    sink.open(context(token))
+    receipts = stage(sink, folder, step)
+    with tracer.on():
+        outcome = sink.commit(step, len(rows_of(step)), f"digest {step}", receipts)
+    sink.close()
+    return outcome.name, tracer.lines
 
 
 def commit_forever(tracer: Tracer, case: AnyCase, folder: Path, token: int) -> None:

@@ -21,10 +21,11 @@ from boatlift.connectors.databases.mysql import refusals
 from boatlift.dataflow.contracts import Outcome
 from boatlift.errors import InvalidError, UnavailableError
 from boatlift.testing.mysql_server import MysqlServer
-from connectors.conformance import commit_traced, context, put, visible
+from connectors.conformance import context, put, visible
 from connectors.database_cases import SECRET, opened, refused
 from connectors.interrupted import Child
 from connectors.sink_cases import MysqlCase
+from connectors.sink_crash_laws import commit_traced
 from support.mysql import query, url
 from support.postgres import table_of
 

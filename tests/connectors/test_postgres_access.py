@@ -20,10 +20,11 @@ from boatlift.connectors.databases.postgres import dialect, refusals
 from boatlift.dataflow.contracts import Outcome
 from boatlift.errors import InvalidError, UnavailableError
 from boatlift.testing.postgres_server import PostgresServer
-from connectors.conformance import commit_traced, context, put, visible
+from connectors.conformance import context, put, visible
 from connectors.database_cases import SECRET, opened, refused
 from connectors.interrupted import Child
 from connectors.sink_cases import PostgresCase
+from connectors.sink_crash_laws import commit_traced
 from support.postgres import CONNINFO, query, table_of
 
 if TYPE_CHECKING:

@@ -20,14 +20,14 @@ import pyarrow as pa
 import pytest
 
 from boatlift.connectors import sqlite
-from boatlift.connectors.kit.arrow_text import times_as_text
 from boatlift.connectors.sqlite import table as sqlite_table
 from boatlift.connectors.sqlite.sink import SqliteSink
 from boatlift.dataflow.contracts import Outcome, SinkContext
 from boatlift.errors import DataError, DivergedError, Finding, InvalidError, UnavailableError
-from connectors.conformance import SCHEMA, STORE, commit_traced, context, put, visible
+from connectors.conformance import SCHEMA, STORE, context, put, visible
 from connectors.interrupted import Child
 from connectors.sink_cases import SqliteCase
+from connectors.sink_crash_laws import commit_traced
 from support.crash.power_loss import Recorder
 
 
@@ -496,11 +496,3 @@ def test_it_waits_for_a_lock_that_is_given_back(tmp_path: Path) -> None:
         assert waiting.result() is not None
     assert put(patient, tmp_path / "out", 2) is Outcome.APPENDED
     assert holder.wait() == 0
-
-
-def test_times_of_day_are_read_back_from_their_texts() -> None:
-    times = pa.array([time(23, 59, 59, 1), None, time(0, 0)], pa.time64("us"))
-    for kind in (pa.time64("us"), pa.time64("ns"), pa.time32("s")):
-        expected = times.cast(kind, safe=False)
-        texts = times_as_text(expected).to_pylist()
-        assert sqlite_table.declared_values("results", pa.field("at", kind), texts) == expected

@@ -8,19 +8,22 @@ import random
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from boatlift.connectors import files
 from boatlift.connectors.kafka.value_format import value_format_of
 from boatlift.connectors.kit import struct_of
+from boatlift.connectors.kit.arrow_text import times_as_text
 from boatlift.connectors.kit.text_forms import TextForm, TextForms
 from boatlift.connectors.kit.text_rows import Texts
 from boatlift.connectors.push.rows import PushedRows
+from boatlift.connectors.sqlite.table import declared_values
 from boatlift.dataflow.columns import literal
 from boatlift.dataflow.contracts import BAD_ROW
 from boatlift.errors import DataError, InvalidError
@@ -367,3 +370,11 @@ def test_a_literal_is_its_text_however_spark_reads_backslashes(spark: SparkSessi
             assert spark.sql(f"SELECT {literal(text)} AS x").first()["x"] == text  # type: ignore[index]
     finally:
         spark.conf.unset(name)
+
+
+def test_times_of_day_are_read_back_from_their_texts() -> None:
+    times = pa.array([time(23, 59, 59, 1), None, time(0, 0)], pa.time64("us"))
+    for kind in (pa.time64("us"), pa.time64("ns"), pa.time32("s")):
+        expected = times.cast(kind, safe=False)
+        texts = times_as_text(expected).to_pylist()
+        assert declared_values("results", pa.field("at", kind), texts) == expected

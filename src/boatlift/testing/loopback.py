@@ -169,7 +169,7 @@ class LoopbackServer:
         self._folder = Path(tempfile.mkdtemp(prefix=f"boatlift-{prefix}-"))
 
     def _user(self, name: str) -> list[str]:
-        """Return how a command is run: as a user who gets the folder, if this process is root's."""
+        """Return the prefix of a command: root gives the folder to a user, whose commands then run there."""
         if os.geteuid() != 0:
             return []
         shutil.chown(self._folder, name, name)

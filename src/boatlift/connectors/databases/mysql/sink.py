@@ -24,10 +24,10 @@ def mysql(
     """Return a sink that keeps the newest row of every key in a table of a MariaDB or MySQL database, exactly once.
 
     Args:
-        url: `mysql://user@host:3306/shop`, with %40 for an @. What it leaves out is in `MYSQL_HOST`, `MYSQL_TCP_PORT`
-            and `MYSQL_PWD`, then user and password in `[client]` of `~/.my.cnf`. The password is in no record and no
-            message. Options of TLS and sockets follow a `?`: `ssl_ca=`, `ssl_cert=`, `ssl_key=`, `ssl_verify_cert=`,
-            `ssl_verify_identity=`, `unix_socket=`.
+        url: `mysql://user@host:3306/shop`, with %40 for an @. `MYSQL_HOST`, `MYSQL_TCP_PORT` and `MYSQL_PWD`
+            replace parts that are missing, then `[client]` of `~/.my.cnf` user and password. The password is in no
+            record and no message. Options of TLS and sockets follow a `?`: `ssl_ca=`, `ssl_cert=`, `ssl_key=`,
+            `ssl_verify_cert=`, `ssl_verify_identity=`, `unix_socket=`.
         table: The table: `routes`. The sink makes it in that database, and no other program writes to it.
         key: The columns that tell rows apart, without NULL. None: rows are appended, with their `_weight` (+1 or −1)
             if they are changes.
