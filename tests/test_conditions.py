@@ -81,7 +81,7 @@ def test_every_condition_has_a_class_a_meaning_and_an_action() -> None:
         assert not known.action.endswith(".")
 
 
-def test_every_class_of_errors_stands_on_the_page_and_has_an_exit_code_of_its_own() -> None:
+def test_every_class_of_errors_is_on_the_page_and_has_an_exit_code_of_its_own() -> None:
     classes = {cls.__name__: cls for cls in errors.BoatliftError.__subclasses__()}
     assert set(classes) == set(CLASSES)
     assert len({cls.exit_code for cls in classes.values()}) == len(classes)

@@ -75,7 +75,7 @@ def test_a_name_that_is_taken_says_how_a_cell_runs_again(flow: bl.Dataflow) -> N
 
 
 @pytest.mark.parametrize("options", [{}, {"lateness": {"at": "1 hour"}}, {"bad_rows": "dead_letters"}])
-def test_a_source_that_nothing_reads_is_told_and_left_out(
+def test_a_source_that_nothing_reads_is_reported_and_left_out(
     flow: bl.Dataflow, options: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     flow.source("weather", csv(), **options)

@@ -62,7 +62,9 @@ def test_a_query_is_analysed_where_it_is_written(flow: bl.Dataflow, spark: Spark
 
 
 @pytest.mark.spark
-def test_a_column_that_is_not_there_is_told_when_columns_are_asked_for(flow: bl.Dataflow, spark: SparkSession) -> None:
+def test_a_column_that_is_not_there_is_reported_when_columns_are_asked_for(
+    flow: bl.Dataflow, spark: SparkSession
+) -> None:
     wrong = bl.Stream(flow, "rows").transform("wrong", lambda df: df.select("nothing"))
     with pytest.raises(bl.UserCodeError, match="nothing"):
         _ = wrong.columns()

@@ -135,7 +135,7 @@ def test_a_side_is_stopped_while_it_is_not_asked(artifacts: Path, echo: dict[str
             time.sleep(0.01)
 
 
-def test_a_side_dies_with_who_started_it(artifacts: Path, echo: dict[str, str]) -> None:
+def test_a_side_dies_with_its_parent(artifacts: Path, echo: dict[str, str]) -> None:
     starter = (
         "import sys, time; from benchmarks.harness import side; from pathlib import Path\n"
         f"side.ARTIFACTS = Path({str(artifacts)!r})\n"

@@ -187,7 +187,7 @@ class SinkLaws:
         assert json.loads(json.dumps(sink.describe())) == sink.describe()
         assert sink.describe()["kind"]
 
-    def test_sinks_of_one_place_tell_it_and_those_of_others_do_not(self, sink: Sink, folder: Path) -> None:
+    def test_sinks_of_one_place_name_it_and_those_of_others_do_not(self, sink: Sink, folder: Path) -> None:
         places = set(sink.capabilities.places)
         assert places & set(self.case.make_with_another_key(folder).capabilities.places)
         assert not places & set(self.case.make(folder.with_name("another")).capabilities.places)
@@ -196,7 +196,7 @@ class SinkLaws:
         assert sink.open(context()) is None
         assert self.case.read(folder) == []
 
-    def test_open_tells_the_newest_step(self, sink: Sink, successor: Sink, folder: Path) -> None:
+    def test_open_returns_the_newest_step(self, sink: Sink, successor: Sink, folder: Path) -> None:
         sink.open(context())
         for step in range(3):
             put(sink, folder, step)
@@ -265,7 +265,7 @@ class SinkLaws:
         assert self.case.read(folder) == visible(sink, 3)
         assert put(sink, folder, 3) is Outcome.APPENDED
 
-    def test_of_the_newest_step_the_first_row_that_differs_is_told(self, sink: Sink, folder: Path) -> None:
+    def test_of_the_newest_step_the_first_row_that_differs_is_reported(self, sink: Sink, folder: Path) -> None:
         sink.open(context())
         for step in range(2):
             put(sink, folder, step)

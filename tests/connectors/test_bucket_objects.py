@@ -138,7 +138,7 @@ def test_a_server_that_is_away_is_an_error_and_the_same_source_goes_on(
 
 
 @pytest.mark.spark
-def test_an_object_that_was_overwritten_is_told_until_the_original_is_back(
+def test_an_object_that_was_overwritten_is_reported_until_the_original_is_back(
     objects_for_tasks: ObjectServer, prefix: str, spark: SparkSession
 ) -> None:
     put(prefix, 1)
@@ -160,7 +160,7 @@ def test_an_object_that_was_overwritten_is_told_until_the_original_is_back(
 
 
 @pytest.mark.spark
-def test_an_object_that_is_gone_is_told_by_tasks_too(
+def test_an_object_that_is_gone_is_reported_by_tasks_too(
     objects_for_tasks: ObjectServer, prefix: str, spark: SparkSession
 ) -> None:
     put(prefix, 1, 2)
@@ -209,7 +209,7 @@ def test_a_bucket_with_versions_still_has_what_was_overwritten_and_deleted(
         source.verify_everything(end)
 
 
-def test_an_object_that_is_overwritten_between_its_ranges_is_told(object_server: ObjectServer, prefix: str) -> None:
+def test_an_object_that_is_overwritten_between_its_ranges_is_reported(object_server: ObjectServer, prefix: str) -> None:
     put(prefix, 1)
     source = source_of(prefix, max_bytes_per_step=100)
     position = source.next(source.start())
@@ -374,7 +374,7 @@ def test_a_name_that_is_no_path_is_refused(proxy: FaultProxy, prefix: str) -> No
         source_of(prefix, proxy).next({"taken": Names(), "digest": ""})
 
 
-def test_what_the_environment_lacks_is_told_without_secrets(
+def test_missing_credentials_are_reported_without_secrets(
     object_server: ObjectServer, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(prefix, 1)

@@ -137,7 +137,7 @@ def test_an_owner_that_loses_its_connection_while_its_successor_comes_is_fenced(
 
 
 @keyed
-def test_a_server_that_is_away_fails_the_commit_and_the_next_open_tells(
+def test_a_server_that_is_away_fails_the_commit_and_the_next_open_reports_it(
     server: Server, case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transactions, "RETRY_FOR", 0.5)

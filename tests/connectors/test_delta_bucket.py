@@ -127,7 +127,7 @@ def test_pieces_that_the_server_copies_come_once_through_faults(
     assert list(sink.verify()) == []
 
 
-def test_a_piece_that_is_gone_is_told(object_server: ObjectServer, tmp_path: Path) -> None:
+def test_a_piece_that_is_gone_is_reported(object_server: ObjectServer, tmp_path: Path) -> None:
     options = BucketOptions(uploads_scratch=True)
     store = ObjectStore.open(object_server.url(f"{tmp_path.name}-store"), tmp_path / "scratch", options, create=True)
     for place in (object_server.url(tmp_path.name), str(tmp_path / "table")):
@@ -165,7 +165,7 @@ def test_a_server_that_is_away_for_some_seconds_is_waited_for(object_server: Obj
     assert in_bucket(object_server.url(tmp_path.name)) == visible(sink, 1)
 
 
-def test_a_server_that_goes_while_the_ledger_is_read_is_told(
+def test_a_server_that_goes_while_the_ledger_is_read_is_reported(
     proxy: FaultProxy, object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bucket_client, "RETRY_FOR", 1.0)
@@ -188,7 +188,7 @@ def test_a_server_that_goes_while_the_ledger_is_read_is_told(
     assert put(sink, tmp_path, 1) is Outcome.APPENDED
 
 
-def test_wrong_places_and_credentials_are_told(
+def test_wrong_places_and_credentials_are_reported(
     object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(InvalidError, match=r"\[STORE_NOT_FOUND\] there is no bucket elsewhere"):

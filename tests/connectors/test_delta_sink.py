@@ -62,7 +62,7 @@ def test_a_commit_of_another_program_in_the_middle_of_ours_comes_first(
     assert held(place) == ordered([*visible(sink, 2), (7, "other", 1.0, 1)])
 
 
-def test_programs_that_keep_committing_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_that_keep_committing_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, commit = tmp_path / "place", DeltaPlace.commit
     sink = delta(place)
     sink.open(context())
@@ -148,7 +148,7 @@ def altered(table: DeltaTable, how: str) -> None:
         ("forgets", r"\[SINK_UNSUITABLE\].*delta.setTransactionRetentionDuration"),
     ],
 )
-def test_a_table_that_somebody_alters_is_not_written(tmp_path: Path, how: str, said: str) -> None:
+def test_a_table_that_is_being_altered_is_not_written(tmp_path: Path, how: str, said: str) -> None:
     sink = delta(tmp_path / "place")
     sink.open(context())
     put(sink, tmp_path, 0)

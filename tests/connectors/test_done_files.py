@@ -40,7 +40,7 @@ def test_a_renamed_file_is_an_error_and_not_taken_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("renamed", ["_old", "b.csv", None])
 @pytest.mark.parametrize("seen", [False, True], ids=["at once", "after a look"])
 @pytest.mark.parametrize("text", [TEXT, b"id,text\n"], ids=["rows", "a header alone"])
-def test_another_file_under_its_name_is_told(tmp_path: Path, renamed: str | None, seen: bool, text: bytes) -> None:
+def test_another_file_under_its_name_is_reported(tmp_path: Path, renamed: str | None, seen: bool, text: bytes) -> None:
     choose, cursor = taken_whole(tmp_path, text=text)
     if renamed is None:
         (tmp_path / "a.csv").unlink()
@@ -53,7 +53,7 @@ def test_another_file_under_its_name_is_told(tmp_path: Path, renamed: str | None
         choose(cursor)
 
 
-def test_one_that_is_written_to_is_told_at_the_next_change_of_its_folder(tmp_path: Path) -> None:
+def test_a_file_that_is_written_to_is_reported_at_the_next_change_of_its_folder(tmp_path: Path) -> None:
     choose, cursor = taken_whole(tmp_path)
     os.utime(tmp_path, (0, 0))
     assert choose(cursor) is None
@@ -98,7 +98,7 @@ def done_in(path: Path, *, has_rows: bool = True) -> DoneFiles:
     return files
 
 
-def test_one_that_was_removed_leaves_its_inode_to_others(tmp_path: Path) -> None:
+def test_a_removed_file_leaves_its_inode_to_others(tmp_path: Path) -> None:
     path = append(tmp_path / "logs.csv", TEXT)
     files, stamp = done_in(path), Stamp.of(path.stat())
     path.unlink()

@@ -448,7 +448,7 @@ def test_names_are_names_and_no_globs(tmp_path: Path, spark: SparkSession) -> No
 
 
 @pytest.mark.spark
-def test_positions_of_parquet_rows_tell_files_apart(tmp_path: Path, spark: SparkSession) -> None:
+def test_positions_of_parquet_rows_distinguish_files(tmp_path: Path, spark: SparkSession) -> None:
     for name in ("b c%20+.parquet", "a'[x].parquet"):
         parquet_file(tmp_path / name, id=pa.array(range(3)))
     source = files(tmp_path, format="parquet", max_files_per_step=2)

@@ -155,7 +155,7 @@ def test_a_message_of_another_program_is_no_row(value: bytes | None) -> None:
         (pa.struct([("a", pa.string())]), b'["a"]'),
     ],
 )
-def test_a_value_of_another_type_is_told_with_its_column(kind: pa.DataType, value: bytes) -> None:
+def test_a_value_of_another_type_is_reported_with_its_column(kind: pa.DataType, value: bytes) -> None:
     with pytest.raises(bl.InvalidError, match=r"\[SINK_NOT_READABLE\] topic t has in column c a value that is no"):
         rows_of_messages("t", [pa.field("c", kind)], pa.nulls(1), pa.array([b'{"c":' + value + b"}"]), raw=False)
 

@@ -72,7 +72,7 @@ def test_every_offset_from_where_it_began_is_taken_once_and_in_order(
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=9), st.integers(1, 3000))
-def test_a_limit_is_shared_and_leaves_nobody_out(there: list[int], limit: int) -> None:
+def test_a_limit_is_shared_and_leaves_no_source_out(there: list[int], limit: int) -> None:
     given_out = shares(there, limit)
     some = sum(1 for part in there if part)
     assert all(0 <= share <= part for share, part in zip(given_out, there, strict=True))
@@ -80,7 +80,7 @@ def test_a_limit_is_shared_and_leaves_nobody_out(there: list[int], limit: int) -
     assert sum(given_out) <= max(limit, some)
 
 
-def test_what_is_gone_before_it_was_taken_is_told_or_counted() -> None:
+def test_what_is_gone_before_it_was_taken_is_reported_or_counted() -> None:
     cursor = advanced(START, taken(START, found((0, 100))))
     with pytest.raises(bl.DataError, match=r"\[INPUT_MISSING\] offsets 100 to 149 "):
         taken(cursor, found((150, 200)))
@@ -115,7 +115,7 @@ def test_a_cursor_names_all_offsets_that_were_taken(
     assert again == {partition: offsets for partition, offsets in seen.items() if offsets}
 
 
-def test_a_cursor_of_an_earlier_version_tells_of_later_partitions_alone() -> None:
+def test_a_cursor_of_an_earlier_version_names_later_partitions_alone() -> None:
     old = {"topics": {"t": {"id": "id", "number": 0, "next": {"0": 7}}}, "began": True}
     cursor = advanced(old, taken(old, found((0, 9), (3, 5))))
     assert cursor["topics"]["t"] == {"id": "id", "number": 0, "first": {"1": 3}, "next": {"0": 9, "1": 5}}
@@ -187,7 +187,7 @@ def test_a_transaction_may_end_late_and_the_time_in_which_its_broker_is_away_doe
     assert made.read(settled=True, writers=[0]).written == {}
 
 
-def test_a_transaction_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_that_does_not_end_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     made, clock = ledger_with_an_open_transaction(monkeypatch, away=2, ends_after=10.0**9)
     with pytest.raises(bl.UnavailableError, match=r"\[SINK_FAILED\] ledger ledger has a transaction that does not end"):
         made.read(settled=True, writers=[0])
@@ -318,7 +318,7 @@ def test_json_has_times_as_iso_8601_inside_lists_structs_and_maps_too_whatever_t
     assert sliced == [{"c": texts[3:]}]
 
 
-def test_a_decimal_is_a_number_wherever_it_stands() -> None:
+def test_a_decimal_is_a_number_at_every_place() -> None:
     kind = pa.decimal128(12, 2)
     price = [Decimal("12.50"), Decimal("0.00"), None, Decimal("-9999999999.99")]
     columns = [

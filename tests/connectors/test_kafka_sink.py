@@ -243,7 +243,7 @@ def test_a_broker_that_is_killed_in_a_transaction_and_after_a_commit_loses_and_d
     assert by_key(changes_of(kafka_broker, topic)) == by_key(expected(step))
 
 
-def test_a_transaction_that_lost_its_end_is_told_before_another_end_decides_about_it(
+def test_a_transaction_that_lost_its_end_is_reported_before_another_end_decides_about_it(
     kafka_broker: KafkaBroker,
     topic: str,
     make: Callable[..., Sink],
@@ -379,7 +379,7 @@ def test_a_message_that_is_too_large_is_named_and_nothing_of_its_step_is_seen(
     assert by_key(changes_of(kafka_broker, topic)) == by_key(expected(2))
 
 
-def test_a_message_that_only_the_broker_finds_too_large_is_told(
+def test_a_message_that_only_the_broker_finds_too_large_is_reported(
     kafka_broker: KafkaBroker, topic: str, make: Callable[..., Sink], tmp_path: Path
 ) -> None:
     admin = AdminClient(plain(kafka_broker))
@@ -392,7 +392,7 @@ def test_a_message_that_only_the_broker_finds_too_large_is_told(
         made.commit(0, 1, "large", stage(made, tmp_path, 0, rows))
 
 
-def test_a_topic_that_is_not_there_is_told(kafka_broker: KafkaBroker) -> None:
+def test_a_topic_that_is_not_there_is_reported(kafka_broker: KafkaBroker) -> None:
     made = sink(kafka_broker.bootstrap, "never-made", rows="changelog")
     with pytest.raises(bl.InvalidError, match=r"\[NO_TOPIC\].*never-made"):
         made.open(context())
@@ -402,7 +402,7 @@ def test_a_topic_that_is_not_there_is_told(kafka_broker: KafkaBroker) -> None:
     assert list(made.verify()) == []
 
 
-def test_no_broker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_broker_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     from boatlift.connectors.kafka import topics
 
     monkeypatch.setattr(topics, "TIMEOUT", 1.0)
@@ -463,7 +463,7 @@ def test_options_that_make_no_sense_are_refused(kafka_broker: KafkaBroker) -> No
             sink(servers, "t")
 
 
-def test_changes_need_a_way_to_be_told(kafka_broker: KafkaBroker, topic: str) -> None:
+def test_changes_need_a_form_in_the_sink(kafka_broker: KafkaBroker, topic: str) -> None:
     with pytest.raises(
         bl.InvalidError, match=r"\[SCHEMA_MISMATCH\].*choose rows='upsert' with a key, or rows='changelog'"
     ):

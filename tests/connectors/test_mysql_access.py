@@ -155,7 +155,7 @@ def test_rights_that_are_missing_are_named_and_suffice(poor: str, tmp_path: Path
 @pytest.mark.parametrize(
     "lock", ["UPDATE results SET value = 1", "SELECT * FROM _boatlift_sinks FOR UPDATE", "LOCK TABLE results READ"]
 )
-def test_a_lock_of_somebody_is_named_and_the_statement_of_the_message_ends_it(
+def test_a_foreign_lock_is_named_and_the_statement_of_the_message_ends_it(
     mysql_server: MysqlServer, tmp_path: Path, lock: str
 ) -> None:
     sink = opened(MysqlCase, 1, tmp_path / "x")
@@ -173,7 +173,9 @@ def test_a_lock_of_somebody_is_named_and_the_statement_of_the_message_ends_it(
     assert sorted(query("SELECT * FROM results"), key=repr) == visible(sink, 2)
 
 
-def test_a_lock_whose_holder_the_user_may_not_see_is_told(mysql_server: MysqlServer, poor: str, tmp_path: Path) -> None:
+def test_a_lock_whose_holder_the_user_may_not_see_is_reported(
+    mysql_server: MysqlServer, poor: str, tmp_path: Path
+) -> None:
     opened(MysqlCase, 1, tmp_path / "x").close()
     grant("ALL")
     with mysql_server.connect(os.environ["MYSQL_TEST_DATABASE"], autocommit=False) as holder:

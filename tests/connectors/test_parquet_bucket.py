@@ -102,7 +102,7 @@ def test_an_owner_whose_put_lands_after_its_successors_claim_loses_it(
     assert ParquetBucketCase.read(folder) == visible(newer, 2)
 
 
-def test_a_server_that_is_away_fails_the_commit_and_the_next_open_tells(
+def test_a_server_that_is_away_fails_the_commit_and_the_next_open_reports_it(
     proxy: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.modules[ParquetBucketSink.__module__], "RETRY_FOR", 1.0)

@@ -175,7 +175,7 @@ def killed_anywhere(base: Path, survivors: Survivors, left_out: Path | None = No
     return count
 
 
-def test_what_a_killed_owner_never_synced_is_durable_once_its_successor_tells_of_it(
+def test_objects_that_a_killed_owner_never_synced_are_durable_once_its_successor_names_them(
     base: Path, survivors: Survivors
 ) -> None:
     assert killed_anywhere(base, survivors) > 1000

@@ -301,7 +301,7 @@ def test_a_late_file_of_a_fenced_owner_is_absorbed(tmp_path: Path) -> None:
     assert ordered(tuple(row.values()) for row in pq.read_table(folder).to_pylist()) == visible(successor, 3)
 
 
-def test_an_owner_that_opens_late_fences_nobody(tmp_path: Path) -> None:
+def test_an_owner_that_opens_late_fences_no_other(tmp_path: Path) -> None:
     folder = tmp_path / "history"
     newer = parquet(folder)
     newer.open(context(7))

@@ -165,7 +165,7 @@ def test_an_old_server_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     "lock",
     ["LOCK TABLE results IN SHARE MODE", "UPDATE results SET value = 1", "SELECT * FROM _boatlift.sinks FOR UPDATE"],
 )
-def test_a_lock_of_somebody_is_named_and_the_statement_of_the_message_ends_it(
+def test_a_foreign_lock_is_named_and_the_statement_of_the_message_ends_it(
     postgres_server: PostgresServer, tmp_path: Path, lock: str
 ) -> None:
     sink = opened(PostgresCase, 1, tmp_path / "x")

@@ -136,7 +136,7 @@ def test_a_client_that_waits_for_stability_gets_an_answer_at_the_end(tmp_path: P
     assert told == [(200, {"rows": 1, "repeated": False, "stable": False})]
 
 
-def test_a_client_that_goes_in_the_middle_disturbs_nobody(served: tuple[Source, str]) -> None:
+def test_a_client_that_leaves_in_the_middle_disturbs_no_other(served: tuple[Source, str]) -> None:
     source, url = served
     with socket.create_connection(source.listens_at) as gone:
         gone.sendall(

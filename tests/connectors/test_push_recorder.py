@@ -98,7 +98,7 @@ def test_pushes_that_come_while_one_is_written_share_an_object(tmp_path: Path) -
     source.close()
 
 
-def test_who_waits_for_stability_hears_once_rows_are_freed(tmp_path: Path) -> None:
+def test_a_client_that_waits_for_stability_is_answered_once_rows_are_freed(tmp_path: Path) -> None:
     source = Source(tmp_path, until_stable=True)
     first = source.put_json(b'{"id": 1}', "a")
     one = until(lambda: source.next(source.start()))
@@ -122,7 +122,7 @@ def test_who_waits_for_stability_hears_once_rows_are_freed(tmp_path: Path) -> No
         source.put(4)
 
 
-def test_of_rows_that_nobody_keeps_nobody_hears_before_they_are_stable(tmp_path: Path) -> None:
+def test_rows_that_are_kept_nowhere_are_sent_once_stable(tmp_path: Path) -> None:
     source = Source(tmp_path, forgets=True)
     first, second = source.put_json(b'{"id": 1}', "a"), source.put_json(b'{"id": 2}', None)
     with pytest.raises(bl.UnavailableError, match=r"\[NOT_RUNNING\]"):
@@ -164,7 +164,7 @@ def test_what_is_acknowledged_of_an_earlier_owner_before_it_begins_changes_nothi
     source.close()
 
 
-def test_who_pushes_before_a_run_that_never_began_hears_of_its_end(tmp_path: Path) -> None:
+def test_a_push_before_a_run_that_never_began_gets_its_end(tmp_path: Path) -> None:
     source = Source(tmp_path, forgets=True)
     answer = source.put_json(b'{"id": 1}', "a")
     source.close()
@@ -172,7 +172,7 @@ def test_who_pushes_before_a_run_that_never_began_hears_of_its_end(tmp_path: Pat
         answer.result(30)
 
 
-def test_who_pushes_while_it_ends_hears_of_it(source: Source) -> None:
+def test_a_push_during_the_end_gets_it(source: Source) -> None:
     recorder = source._recorder
     source.close()
     with pytest.raises(bl.UnavailableError, match=r"\[NOT_RUNNING\]"):

@@ -367,7 +367,7 @@ def test_verify_says_so_of_a_place_that_cannot_be_read(tmp_path: Path) -> None:
         list(sqlite(tmp_path / "out.db", table="results", key=["k"]).verify())
 
 
-def test_verify_looks_again_if_somebody_wrote_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_looks_again_after_a_write_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that changes looks damaged to a reader that expects no writer."""
     opened(tmp_path).close()
     ways, owners = [], []
@@ -427,7 +427,7 @@ def test_the_names_above_a_new_database_are_synced_each_before_the_next(tmp_path
     ]
 
 
-def test_a_name_that_is_there_may_never_have_been_synced_by_who_made_it(tmp_path: Path) -> None:
+def test_a_name_that_exists_may_never_have_been_synced_by_its_writer(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     assert syncs_of_open(tmp_path) == ["sync_folder a", "sync_folder a/b"]
     assert syncs_of_open(tmp_path) == ["sync_folder a", "sync_folder a/b"]

@@ -473,7 +473,7 @@ def test_everything_of_files_that_grow_and_are_done(spark: SparkSession, tmp_pat
 
 
 @pytest.mark.spark
-def test_a_bad_row_is_told_by_its_line_though_a_line_is_being_written(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_bad_row_is_reported_by_its_line_though_a_line_is_being_written(spark: SparkSession, tmp_path: Path) -> None:
     append(tmp_path / "a.csv", "id,text\n1,one\ntwo,two\n3,th")
     source = tailed(tmp_path)
     position = source.next(source.start())

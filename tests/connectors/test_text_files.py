@@ -159,7 +159,7 @@ def test_a_compressed_file_that_was_cut_is_refused(tmp_path: Path, spark: SparkS
 @pytest.mark.spark
 @pytest.mark.parametrize("suffix", COMPRESSED)
 @pytest.mark.parametrize("behind", ["nothing", "zeros", "text", "as much again"])
-def test_what_stands_behind_compressed_bytes_is_read_as_spark_does(
+def test_bytes_behind_compressed_ones_are_read_as_spark_does(
     tmp_path: Path, spark: SparkSession, suffix: str, behind: str
 ) -> None:
     packed = COMPRESSED[suffix](b"a,b,c\n1,2,x\n")

@@ -40,7 +40,7 @@ def test_a_tick_has_the_time_of_its_position(spark: SparkSession) -> None:
     assert source.schema(spark).names == ["number", "at"]
 
 
-def test_ticks_that_nobody_reads_are_left_out() -> None:
+def test_ticks_without_a_reader_are_left_out() -> None:
     flow = bl.Dataflow("f", tick="1 second")
     assert not flow.processors
     flow.sql("last", "SELECT max(at) AS now FROM tick")

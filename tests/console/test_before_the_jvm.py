@@ -162,7 +162,7 @@ def test_a_store_whose_owner_lives_on_this_host_is_not_taken_over_unasked(
     assert done.returncode == 2
 
 
-def test_all_places_that_can_serve_nothing_are_told_at_once_and_nothing_is_made(here: Path) -> None:
+def test_all_places_that_can_serve_nothing_are_reported_at_once_and_nothing_is_made(here: Path) -> None:
     (here / "places.py").write_text(PLACES)
     made = bl.sqlite(here / "answers.db", table="answers", key=["k"])
     schema = pa.schema([("k", pa.string()), ("v", pa.int64())])

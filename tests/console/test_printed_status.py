@@ -84,7 +84,7 @@ def test_status_after_a_clean_stop(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "failed now" not in text
 
 
-def test_times_of_any_year_are_printed_and_a_clock_that_is_behind_is_told(
+def test_times_of_any_year_are_printed_and_a_clock_that_is_behind_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert tables.moment(1_700_000_000_000_000) == "+55840-11-08 22:13:20 UTC"

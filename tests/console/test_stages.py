@@ -143,7 +143,7 @@ class Stuck(FlowEngine):
         return super().run(order)
 
 
-def test_recorded_steps_that_nobody_has_executed_are_no_replay(tmp_path: Path) -> None:
+def test_recorded_steps_that_were_never_executed_are_no_replay(tmp_path: Path) -> None:
     begun: list[Progress] = []
     with pytest.raises(ZeroDivisionError):
         Host(Stuck(inputs_only(), tmp_path), open_store(tmp_path), RunOptions(available_now=True)).run()

@@ -10,7 +10,7 @@ from boatlift.console.supervisor import BEATS, beating
 from boatlift.runtime.host.progress import Progress
 
 
-def test_a_beat_tells_new_steps_from_replayed_ones_and_the_end_of_the_event_loop(
+def test_a_beat_distinguishes_new_steps_replayed_steps_and_the_end_of_the_event_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[Progress] = []

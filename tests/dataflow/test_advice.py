@@ -49,7 +49,7 @@ def test_what_a_dataflow_lacks_is_answered_with_what_to_write(name: str) -> None
         getattr(flow, name)
 
 
-def test_no_advice_stands_for_what_is_there() -> None:
+def test_no_advice_replaces_a_given_answer() -> None:
     for table, kind in ((OF_STREAM, Stream), (OF_GROUPED, Grouped), (OF_DATAFLOW, Dataflow)):
         assert not [name for name in table if name in dir(kind)]
 

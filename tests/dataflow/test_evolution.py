@@ -91,7 +91,7 @@ def test_exactly_what_can_be_reached_from_a_change_changes(draws: list[int], dat
     assert changes(old, new).keys() == reached
 
 
-def test_the_id_stands_for_both_programs_and_the_modes() -> None:
+def test_the_id_covers_both_programs_and_the_modes() -> None:
     new = program(**{"processor clean": operator("rows", plan="q")})
     other = program(**{"processor clean": operator("rows", plan="r")})
     first = compare(program(), new, {}).id
@@ -100,7 +100,7 @@ def test_the_id_stands_for_both_programs_and_the_modes() -> None:
     assert compare(program(), new, {"totals": "now"}).id != first
 
 
-def test_differences_are_told_in_words() -> None:
+def test_differences_are_reported_in_words() -> None:
     now = operator("rows", schema="struct<a:int,b:array<struct<c:int,d:string>>>", plan="q")
     now["options"] = {"keys": ["a", "b"]}
     (clean, *_) = (

@@ -146,7 +146,7 @@ def test_each_choice_of_modes_has_an_id_of_its_own(old: Programs, data: st.DataO
 
 
 @given(programs(), st.data())
-def test_the_id_tells_every_two_programs_apart(program: Programs, data: st.DataObject) -> None:
+def test_the_id_distinguishes_every_two_programs(program: Programs, data: st.DataObject) -> None:
     some = data.draw(st.lists(st.sampled_from(entries(program, "processor")), min_size=1, unique=True))
     versions = [program, with_other_code(program, some), with_other_code(program, [*program])]
     assume(len({repr(each) for each in versions}) == 3)
@@ -155,7 +155,7 @@ def test_the_id_tells_every_two_programs_apart(program: Programs, data: st.DataO
 
 
 @given(programs(), st.data())
-def test_all_stands_for_the_name_of_each_that_can_have_the_mode(old: Programs, data: st.DataObject) -> None:
+def test_all_means_each_name_that_can_have_the_mode(old: Programs, data: st.DataObject) -> None:
     new = with_other_code(old, data.draw(st.lists(st.sampled_from(entries(old, "processor")), unique=True)))
     mode = data.draw(st.sampled_from(Mode))
     each = {name_of(entry): mode.value for entry in entries(new, "processor") if mode in OF_OPERATORS}
@@ -246,7 +246,7 @@ def test_a_mode_that_fits_nothing_is_refused_even_if_nothing_changes(name: str, 
         ({"reads": ["rows"]}, {"reads": ["rows", "other"]}, "reads: rows → rows, other"),
     ],
 )
-def test_each_difference_is_told_in_words(before: dict[str, Any], now: dict[str, Any], words: str) -> None:
+def test_each_difference_is_reported_in_words(before: dict[str, Any], now: dict[str, Any], words: str) -> None:
     old, new = (
         {"source rows": {}, "source other": {}, "processor sums": operator("rows", **fields)}
         for fields in (before, now)
@@ -254,7 +254,7 @@ def test_each_difference_is_told_in_words(before: dict[str, Any], now: dict[str,
     assert compare(old, new, {}).processors["sums"].differences == (words,)
 
 
-def test_all_differences_are_told_those_of_the_old_entry_first() -> None:
+def test_all_differences_are_reported_those_of_the_old_entry_first() -> None:
     now = operator("rows", plan="q", options={"keys": ["b"], "fresh": True})
     compared = compare(ONE, {**ONE, "processor sums": now}, {}).processors
     assert compared["sums"].differences == ("its expressions", "keys: a → b", "many: 3 → none", "fresh: none → True")

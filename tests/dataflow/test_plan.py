@@ -106,7 +106,7 @@ def test_a_reduction_gives_new_rows_and_keeps_no_state() -> None:
         plan(flow)
 
 
-def test_aggregates_and_reductions_are_told_what_they_lack() -> None:
+def test_aggregates_and_reductions_are_reported_what_they_lack() -> None:
     rows = Dataflow("flow").source("rows", ANY)
     for make in (rows.agg, rows.group_by("k").agg, rows.group_by("k").reduce):
         with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] sums: (agg|reduce) needs at least one aggregate"):
@@ -292,7 +292,7 @@ def test_new_rows_are_no_tables_but_what_is_behind_a_lookup_is_looked_up_for() -
     assert plan(flow).units["again"].reads == ("asked", "live2")
 
 
-def test_a_table_is_looked_up_by_all_that_tells_its_rows_apart() -> None:
+def test_a_table_is_looked_up_by_all_columns_of_its_key() -> None:
     flow = Dataflow("flow")
     live = flow.source("rows", ANY).group_by("k", "j").agg("live", ANY)
     flow.source("queries", ANY).lookup("asked", live=live.by("k")).sink("out", ANY)
@@ -442,7 +442,7 @@ def test_what_has_other_rows_cannot_be_united_and_what_has_times_of_its_own_only
         plan(flow)
 
 
-def test_what_is_gathered_is_new_rows_for_whoever_takes_them() -> None:
+def test_gathered_rows_are_new_rows_for_their_reader() -> None:
     flow, a, b = two_streams()
     hours = a.merge("both", b).gather("hours", policy=bl.Batch(seconds=3600))
     hours.transform("more", same).group_by("k").agg("counts", ANY).sink("out", ANY)

@@ -89,7 +89,7 @@ def test_a_supervised_run_answers_again_after_its_death(runs: Runs, port: int) -
     assert supervisor.wait(120) == 0
 
 
-def test_a_standby_for_a_handover_answers_and_a_port_that_is_taken_is_told(runs: Runs, port: int) -> None:
+def test_a_standby_for_a_handover_answers_and_a_port_that_is_taken_is_reported(runs: Runs, port: int) -> None:
     with ReservedPort() as other:
         owner = runs.begin(port=port)
         until(lambda: status_of(port) == 200, 60)

@@ -141,7 +141,7 @@ def test_an_aggregate_that_is_not_kept_is_answered_with_a_view(spark: SparkSessi
     try_out(spark, caught.value.message)
 
 
-def test_a_stream_where_spark_takes_a_dataframe_is_told_though_it_has_a_sink(spark: SparkSession) -> None:
+def test_a_stream_where_spark_takes_a_dataframe_is_reported_though_it_has_a_sink(spark: SparkSession) -> None:
     flow, rows, other = flow_of()
     other.sink("other-sunk", bl.parquet("other"))
 

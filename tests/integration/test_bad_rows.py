@@ -169,7 +169,7 @@ def test_with_a_lateness_bad_rows_are_no_late_rows(spark: SparkSession) -> None:
     assert [[row["text"] for row in step] for step in dead_letters()] == [["2013-01-01 ?"], []]
 
 
-def test_bad_rows_that_nobody_takes_are_refused() -> None:
+def test_bad_rows_without_a_reader_are_refused() -> None:
     flow = bl.Dataflow("letters")
     rows = flow.source("rows", bl.files("rows/*.csv", schema="a INT"), bad_rows="dead_letters")
     rows.sink("out", bl.parquet("out"))

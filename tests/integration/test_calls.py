@@ -132,7 +132,7 @@ def test_what_was_seen_of_an_answer_is_what_is_recorded(
     assert set(before) <= set(answers())
 
 
-def test_nobody_asks_again_once_an_answer_is_durable(spark: SparkSession) -> None:
+def test_no_step_asks_again_once_an_answer_is_durable(spark: SparkSession) -> None:
     with pytest.raises(DiesError):
         run(spark, flow_of(), dying_at("commit", "out", 4))
     assert (seen := {row for row, _, _ in answers()})
@@ -141,7 +141,7 @@ def test_nobody_asks_again_once_an_answer_is_durable(spark: SparkSession) -> Non
     assert not {row // ROWS for row in seen} & set(again), "what a sink had was asked again"
 
 
-def test_one_that_fails_alone_goes_on_from_the_recorded_answers(
+def test_a_processor_that_fails_alone_goes_on_from_the_recorded_answers(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(failures, "BACKOFF_SECONDS", 0.01)

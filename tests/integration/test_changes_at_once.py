@@ -43,7 +43,7 @@ def by_hand(*statements: str) -> None:
             database.execute(statement)
 
 
-def test_two_who_change_it_at_once_change_it_once(case: Case, spark: SparkSession) -> None:
+def test_two_changes_at_once_change_it_once(case: Case, spark: SparkSession) -> None:
     """One wins; the other one is told, and what it has done is in no sink."""
     run(sums(), spark)
     consent = plan_id(sums(times=2), spark, {})
@@ -90,7 +90,7 @@ def overtaken(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> BaseExcep
     return told.value
 
 
-def test_who_claims_the_store_while_the_past_is_computed_wins(
+def test_a_claim_while_the_past_is_computed_wins(
     case: Case, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(sums(), spark)
@@ -100,7 +100,7 @@ def test_who_claims_the_store_while_the_past_is_computed_wins(
     case.check(partial(sums, times=2), *SINKS)
 
 
-def test_who_is_overtaken_while_it_computes_the_past_is_told(
+def test_an_owner_that_is_fenced_while_it_computes_the_past_says_so(
     case: Case, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(sums(), spark)

@@ -36,7 +36,7 @@ def test_a_sink_with_a_longer_key_than_the_aggregate_has_its_old_rows_deleted(sp
         assert sorted(database.execute("SELECT k, n FROM answers")) == [(0, 14), (1, 13), (2, 13)]
 
 
-def test_a_sink_whose_key_does_not_tell_groups_apart_is_refused(spark: SparkSession) -> None:
+def test_a_sink_whose_key_does_not_distinguish_groups_is_refused(spark: SparkSession) -> None:
     with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] sink table has the key k, but counts groups by k, g"):
         bl.run(flow(["k", "g"], ["k"]), "store", available_now=True, spark=spark)
     with pytest.raises(bl.InvalidError, match=r"\[SCHEMA_MISMATCH\] sink table .*no column x"):

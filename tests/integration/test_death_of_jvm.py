@@ -80,7 +80,7 @@ def totals(folder: Path) -> dict[int, int]:
 EXPECTED = {k: sum(range(k, STEPS * ROWS, 3)) for k in range(3)}
 
 
-def test_one_line_tells_that_the_jvm_was_killed_and_the_same_command_goes_on(here: Path, warm_jvm: WarmJvm) -> None:
+def test_one_line_says_that_the_jvm_was_killed_and_the_same_command_goes_on(here: Path, warm_jvm: WarmJvm) -> None:
     with begun(here, *RUN) as process:
         until(lambda: len([*here.glob("history/step-*.parquet")]) > 2 or process.poll() is not None, seconds=300)
         os.kill(jvm_of(process) or 0, signal.SIGKILL)
@@ -108,7 +108,7 @@ def test_one_line_tells_that_the_jvm_was_killed_and_the_same_command_goes_on(her
 
 
 @pytest.mark.parametrize(("flow", "attached"), [("mine", True), ("idle", True), ("idle", False)])
-def test_it_is_told_also_of_a_jvm_that_was_there_before_and_of_one_without_work(
+def test_the_death_is_reported_also_of_a_jvm_that_was_there_before_and_of_one_without_work(
     here: Path, flow: str, *, attached: bool
 ) -> None:
     (here / "idle.py").write_text(IDLE)
@@ -163,7 +163,7 @@ def test_ctrl_c_while_the_jvm_starts_leaves_no_jvm(here: Path) -> None:
     until(lambda: not Path(f"/proc/{jvm}").exists())
 
 
-def test_a_jvm_that_refuses_its_options_is_told_in_its_own_words(here: Path) -> None:
+def test_a_jvm_that_refuses_its_options_is_reported_in_its_own_words(here: Path) -> None:
     done = boatlift(here, *RUN, "--conf", "spark.driver.extraJavaOptions=-Xmx1g")
     assert done.returncode == 3
     last = done.stderr.splitlines()[-1]
@@ -172,7 +172,7 @@ def test_a_jvm_that_refuses_its_options_is_told_in_its_own_words(here: Path) -> 
     assert "Traceback" not in done.stderr
 
 
-def test_a_session_that_cannot_be_made_is_told_with_its_first_cause(here: Path) -> None:
+def test_a_session_that_cannot_be_made_is_reported_with_its_first_cause(here: Path) -> None:
     done = boatlift(here, *RUN, "--conf", "spark.driver.bindAddress=203.0.113.1", "--conf", "spark.port.maxRetries=1")
     assert done.returncode == 3
     assert "boatlift: [SPARK_NOT_STARTED] Spark did not start: " in done.stderr.splitlines()[-1]

@@ -150,7 +150,7 @@ def plain(flow: bl.Dataflow) -> bl.Stream:
         (plain, "nothing in its query tells its rows apart"),
     ],
 )
-def test_rows_that_a_key_does_not_tell_apart_are_not_looked_up(
+def test_rows_that_a_key_does_not_distinguish_are_not_looked_up(
     table: Callable[[bl.Dataflow], bl.Stream], says: str, spark: SparkSession
 ) -> None:
     moves(range(1))

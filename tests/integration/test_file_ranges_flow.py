@@ -83,7 +83,7 @@ def test_each_row_of_a_large_file_counts_once_whatever_dies(spark: SparkSession,
     assert totals() == expected() | {"a": expected()["a"] + 1}
 
 
-def test_a_range_that_was_changed_before_its_replay_is_told(spark: SparkSession) -> None:
+def test_a_range_that_was_changed_before_its_replay_is_reported(spark: SparkSession) -> None:
     with pytest.raises(DiesError):
         run(spark, on_progress=dying_at("commit", "out", time=2))
     path = Path("rows/all.csv")
@@ -104,7 +104,7 @@ def test_a_range_that_was_changed_before_its_replay_is_told(spark: SparkSession)
         (b"", None, "INPUT_SHRANK"),
     ],
 )  # fmt: skip
-def test_a_file_that_grows_and_was_changed_before_a_replay_is_told(
+def test_a_file_that_grows_and_was_changed_before_a_replay_is_reported(
     spark: SparkSession, old: bytes, new: bytes | None, told: str
 ) -> None:
     with pytest.raises(DiesError):

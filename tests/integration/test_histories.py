@@ -156,7 +156,9 @@ def test_state_is_made_again_from_all_that_it_took(
     assert out() == expected
 
 
-def test_what_nobody_needs_is_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> None:
+def test_facts_without_a_reader_are_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(host, "COLLECT_AFTER", 1)
     run(flow_of("recompute", steps=12), spark)

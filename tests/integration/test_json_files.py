@@ -66,7 +66,7 @@ def test_each_object_counts_once_whatever_dies(spark: SparkSession) -> None:
     assert ("a", 8) in {(row["k"], row["count"]) for row in counts}, "the last epoch has all, wherever the others ended"
 
 
-def test_a_file_that_was_changed_before_its_replay_is_told(spark: SparkSession) -> None:
+def test_a_file_that_was_changed_before_its_replay_is_reported(spark: SparkSession) -> None:
     for number in range(3):
         add(number)
     with pytest.raises(DiesError):

@@ -203,7 +203,7 @@ def test_messages_of_kafka_go_through_it_and_are_announced(
     assert found == [{"n": each, "m": 2 * each} for each in range(30) if each % 3]
 
 
-def test_a_bad_message_is_told_as_by_a_job_of_its_step(
+def test_a_bad_message_is_reported_as_by_a_job_of_its_step(
     spark: SparkSession, kafka_broker: KafkaBroker, answered: list[int]
 ) -> None:
     before = new_topic(kafka_broker)

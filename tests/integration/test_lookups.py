@@ -175,7 +175,7 @@ def test_what_was_answered_is_answered_the_same_from_the_recorded_order(spark: S
     check(4, 6)
 
 
-def test_status_tells_where_everyone_is_in_its_own_time(spark: SparkSession) -> None:
+def test_status_shows_each_processor_in_its_own_time(spark: SparkSession) -> None:
     with pytest.raises(DiesError):
         run(spark, on_progress=dying_at("commit", "asked_of", 1))
     state = status_of(Log.open(LocalStore.open(Path("store"), create=False), None))

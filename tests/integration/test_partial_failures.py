@@ -77,7 +77,9 @@ def test_a_function_that_fails_once_costs_a_step_of_its_own_processor(here: Path
         assert [p.time for p in seen if (p.what, p.processor) == ("step", unit)] == list(range(STEPS))
 
 
-def test_one_that_fails_for_ever_stops_it_and_once_it_is_mended_it_goes_on(here: Path, spark: SparkSession) -> None:
+def test_a_batch_that_fails_for_ever_stops_the_dataflow_which_goes_on_once_mended(
+    here: Path, spark: SparkSession
+) -> None:
     with pytest.raises(bl.UserCodeError, match=r"(?s)\[USER_CODE\].*nobody answers"):
         bl.run(flow_of(here), "store", available_now=True, spark=spark)
     (here / "mended").touch()

@@ -150,7 +150,7 @@ def test_a_changed_policy_goes_on_with_what_there_is(expected: dict[str, list[st
     [(bl.Lazy(every=5), False), (bl.Eager(), False), (bl.Lazy(every=None), True), (bl.History(), True)],
     ids=repr,
 )
-def test_after_a_clean_stop_another_environment_is_refused_to_who_executes_again_what_it_had_executed(
+def test_after_a_clean_stop_another_environment_is_refused_to_a_run_that_executes_steps_again(
     policy: Policy, again: bool, expected: dict[str, list[str]], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(flow_of(policy, steps=3), spark)

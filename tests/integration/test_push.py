@@ -143,7 +143,9 @@ def test_a_takeover_fences_and_loses_nothing_that_was_acknowledged(spark: SparkS
 
 
 @pytest.mark.parametrize("policy", [bl.Lazy(every=1), bl.Lazy(every=20), bl.Eager(), bl.History()])
-def test_who_asks_for_stability_is_told_when_no_failure_needs_the_rows(spark: SparkSession, policy: Any) -> None:
+def test_a_client_that_asks_for_stability_is_answered_when_no_failure_needs_the_rows(
+    spark: SparkSession, policy: Any
+) -> None:
     flow = orders(policy, ack="stable")
     with running(flow, spark):
         for number in range(3):
@@ -154,7 +156,7 @@ def test_who_asks_for_stability_is_told_when_no_failure_needs_the_rows(spark: Sp
     assert counts() == {"item 0": 1, "item 1": 1, "item 2": 1}
 
 
-def test_who_would_wait_for_ever_is_refused(spark: SparkSession) -> None:
+def test_a_client_that_would_wait_for_ever_is_refused(spark: SparkSession) -> None:
     with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\] pushed answers once its rows are stable, and per"):
         bl.start(orders(bl.Lazy(every=None), ack="stable"), "store", spark=spark)
 
@@ -190,7 +192,7 @@ def test_one_source_is_not_two(spark: SparkSession) -> None:
         flow.source("again", source_of(flow))
 
 
-def test_who_cannot_listen_fences_nobody(spark: SparkSession) -> None:
+def test_a_process_that_cannot_listen_fences_no_owner(spark: SparkSession) -> None:
     flow = orders(listen="127.0.0.1:0")
     with running(flow, spark):
         flow.push("pushed", row(0))
@@ -290,7 +292,7 @@ def test_many_push_at_once_and_each_row_comes_out_once(spark: SparkSession) -> N
     assert sum(counts().values()) == 160
 
 
-def test_where_it_listens_is_told_once_rows_are_taken_there(
+def test_where_it_listens_is_reported_once_rows_are_taken_there(
     spark: SparkSession, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A token of the environment is neither shown nor kept; a push of this process does not need it."""

@@ -79,7 +79,7 @@ def test_an_unchanged_program_corrects_no_value_of_any_type(here: Path, spark: S
     del here
 
 
-def test_a_value_that_somebody_changed_by_hand_is_put_right(here: Path, spark: SparkSession) -> None:
+def test_a_value_that_was_changed_by_hand_is_put_right(here: Path, spark: SparkSession) -> None:
     run(typed(), spark)
     with sqlite3.connect("a.db") as database:
         before = database.execute("SELECT * FROM kept ORDER BY n").fetchall()
@@ -147,7 +147,7 @@ def test_files_in_buckets_and_delta_tables_are_corrected_and_taken_back(
     assert {sink: seen(url, sink) for sink in sinks} == before
 
 
-def test_a_file_that_is_gone_is_told_and_nothing_is_lost(here: Path, spark: SparkSession) -> None:
+def test_a_file_that_is_gone_is_reported_and_nothing_is_lost(here: Path, spark: SparkSession) -> None:
     def flow(factor: int = 1) -> bl.Dataflow:
         flow = bl.Dataflow("gone")
         rows = flow.source("numbers", bl.generator({"n": "id"}, rows_per_step=4, steps=2))

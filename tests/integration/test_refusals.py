@@ -300,7 +300,7 @@ def test_the_host_refuses_what_it_was_not_made_for(here: Path, spark: SparkSessi
         host.run()
 
 
-def test_a_folder_that_is_not_there_is_told_before_the_first_effect(here: Path, spark: SparkSession) -> None:
+def test_a_folder_that_is_not_there_is_reported_before_the_first_effect(here: Path, spark: SparkSession) -> None:
     made = bl.Dataflow("missing")
     for name, folder in (("rows", "data"), ("others", "nowhere")):
         rows = made.source(name, bl.files(f"{folder}/*.csv", schema=SCHEMA, null_value="NA"))

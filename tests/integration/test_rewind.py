@@ -245,7 +245,7 @@ def test_receivers_get_rows_again_under_new_numbers(case: Case, spark: SparkSess
     assert not {*before} & {*numbers()[len(before) :]}, "a receiver that knows a step by its number would drop it"
 
 
-def test_input_that_is_gone_is_told_before_anything_changes(case: Case, spark: SparkSession) -> None:
+def test_input_that_is_gone_is_reported_before_anything_changes(case: Case, spark: SparkSession) -> None:
     begun(case, mixed())
     held = shown(*MIXED)
     Path("in/021.csv").unlink()

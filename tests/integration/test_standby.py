@@ -140,7 +140,7 @@ def test_the_owner_and_one_of_two_standbys_die_at_once(flow: Flow) -> None:
     flow.check()
 
 
-def test_an_owner_that_only_its_link_tells_of(flow: Flow) -> None:
+def test_an_owner_that_is_known_by_its_link_alone(flow: Flow) -> None:
     """It is stopped, and goes on when another process has taken over: it ends, and nothing is there twice."""
     owner = flow.run(via=ELSEWHERE)
     flow.feed(3)

@@ -128,7 +128,7 @@ def test_a_plan_with_a_join_is_made_for_each(spark: SparkSession, planned: list[
     assert len(planned) == STEPS + 1, "one was tried, and does not stand"
 
 
-def test_a_step_that_is_too_much_to_tell_or_too_large_has_its_own(
+def test_a_step_with_too_many_names_or_too_large_has_its_own_plan(
     spark: SparkSession, planned: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flow = bl.Dataflow("large")
@@ -197,7 +197,7 @@ def test_each_sender_of_a_union_has_a_plan_of_its_own(spark: SparkSession, plann
     assert len(planned) == 2, planned
 
 
-def test_what_tasks_were_not_told_is_no_answer(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parameters_that_tasks_did_not_get_are_no_answer(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the job had been another thread's in the JVM."""
     flow = bl.Dataflow("crossed")
     source(flow).transform("same", lambda df: df).sink("out", bl.parquet("out"))

@@ -264,7 +264,7 @@ def test_a_path_with_dots_in_it(here: Path, spark: SparkSession, jobs: list[int]
     assert max(jobs) > 1
 
 
-def test_a_step_that_fails_is_named_and_those_before_it_stand(here: Path, spark: SparkSession, jobs: list[int]) -> None:
+def test_a_step_that_fails_is_named_and_those_before_it_hold(here: Path, spark: SparkSession, jobs: list[int]) -> None:
     (here / "csv" / "part 3+.csv").write_text("k,g,v\na,1,2\nb,one,2\n")
     with pytest.raises(bl.DataError, match=r"part 3\+\.csv line 3: column g is 'one'"):
         outcome(flow_of("csv", plain), spark)

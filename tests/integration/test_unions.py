@@ -112,7 +112,7 @@ def test_everything_that_is_there_is_taken(spark: SparkSession) -> None:
     assert found() == expected(east=10, west=16)
 
 
-def test_a_merge_waits_for_nobody(spark: SparkSession) -> None:
+def test_a_merge_waits_for_no_input(spark: SparkSession) -> None:
     add("east", range(6))
     add("west", range(1))
     executed = run(spark, flow_of("merge"))
@@ -245,9 +245,7 @@ def test_a_row_that_cannot_be_read_is_found_in_whichever_source_it_is(spark: Spa
 
 
 @pytest.mark.parametrize("files_a_step", [1, 3])
-def test_rows_that_several_tasks_sent_are_taken_once_each_whoever_takes_them(
-    files_a_step: int, spark: SparkSession
-) -> None:
+def test_rows_that_several_tasks_sent_are_taken_once_each_by_any_task(files_a_step: int, spark: SparkSession) -> None:
     """Each small file of a step is a task's; a sum, a batch and a union of several tasks read the messages."""
     from pyspark.sql import functions as F
 

@@ -94,7 +94,7 @@ def test_nothing_of_rows_that_pass_is_ever_in_the_store(spark: SparkSession) -> 
 
 
 @pytest.mark.parametrize("make", [passed, counted, summed])
-def test_who_pushes_again_what_was_not_answered_finds_it_once(spark: SparkSession, make: Any) -> None:
+def test_a_push_that_is_repeated_without_an_answer_is_there_once(spark: SparkSession, make: Any) -> None:
     """Each owner dies at another moment; what it sent and did not keep comes again as other rows, or not at all."""
     told: list[int] = []
     number = deaths = 0
@@ -174,7 +174,7 @@ def test_what_is_sent_is_durable_with_the_state_and_where_several_sinks_follow_a
     assert (several["counts"].messages, several["counts"].with_state) == (False, True)
 
 
-def test_rows_are_kept_where_somebody_would_have_to_wait_for_somebody_else() -> None:
+def test_rows_are_kept_where_one_unit_would_wait_for_another() -> None:
     def flow_with(more: Callable[[bl.Dataflow, Any], Any]) -> bool:
         flow = bl.Dataflow("flow")
         rows = flow.source("rows", bl.push("id LONG NOT NULL", ack="stable"))
@@ -201,14 +201,14 @@ def test_rows_are_kept_where_somebody_would_have_to_wait_for_somebody_else() -> 
     assert not flow_with(in_parts)
 
 
-def test_a_step_of_rows_that_nobody_keeps_cannot_be_skipped(spark: SparkSession) -> None:
+def test_a_step_of_rows_that_are_kept_nowhere_cannot_be_skipped(spark: SparkSession) -> None:
     with running(passed(), spark):
         pass
     with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] rows keeps no rows, so that a step of twice"):
         bl.run(passed(), "store", spark=spark, skip=[("twice", 0)])
 
 
-def test_rows_are_kept_for_who_reads_them_again(spark: SparkSession) -> None:
+def test_rows_are_kept_for_readers_that_read_them_again(spark: SparkSession) -> None:
     assert plan(summed()).keeps_no_rows("rows")
     assert not plan(summed(bl.History())).keeps_no_rows("rows")
     flow = passed()

@@ -41,7 +41,7 @@ read.group_by("k").agg("sums", F.sum("v").alias("total")).sink("out", bl.parquet
 RUN = ("run", "mine:flow", "--store", "store", "--available-now")
 
 
-def test_it_is_told_once_with_file_and_remedy_and_is_not_tried_for_long(tmp_path: Path, warm_jvm: WarmJvm) -> None:
+def test_it_is_reported_once_with_file_and_remedy_and_is_not_tried_for_long(tmp_path: Path, warm_jvm: WarmJvm) -> None:
     (tmp_path / "mine.py").write_text(FLOW)
     line = next(at for at, text in enumerate(FLOW.splitlines(), 1) if "raise ValueError" in text)
     (tmp_path / "data").mkdir()

@@ -378,7 +378,7 @@ def test_the_first_value_of_not_in_hands_on_what_changes_alone(tmp_path: Path) -
     assert [column.to_pylist() for column in found.columns] == [[0.5], [5]]
 
 
-def test_a_value_that_goes_without_having_come_is_told(tmp_path: Path) -> None:
+def test_a_value_that_goes_without_having_come_is_reported(tmp_path: Path) -> None:
     layout = Layout((), BESIDE.aggregates[1:2], weighted=True, ordered=True)
     tasks = Tasks(AggregateNode("p", layout, ()), (pa.schema([("v", pa.int64())]),), tmp_path / "runs")
     tasks.take([Counter({(7,): 1, (9,): 2})])

@@ -247,7 +247,7 @@ class TestShortcuts:
         assert monitor.releasable("output", [up_to(0)])
         assert not monitor.releasable("output", [up_to(1)])
 
-    def test_4_also_of_one_that_stays_where_it_is(self):
+    def test_4_also_of_a_processor_that_stays_where_it_is(self):
         graph = row(deterministic=False)
         monitor = Monitor(graph)
         monitor.durable_determinants("input", 0)

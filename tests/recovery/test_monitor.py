@@ -245,7 +245,7 @@ class TestRelease:
 class TestCollection:
     """Design, section 4, question 2."""
 
-    def test_inputs_are_acknowledged_once_nobody_reads_them_again(self):
+    def test_inputs_are_acknowledged_once_no_processor_reads_them_again(self):
         monitor = ready()
         for time in (0, 1):
             monitor.durable_determinants("input", time)
@@ -301,7 +301,7 @@ def test_reports_of_the_wrong_kind_are_refused():
         monitor.committed("state", up_to(0))
 
 
-def test_a_message_that_stands_for_a_time_stays_while_another_of_that_time_is_needed():
+def test_the_only_message_of_a_time_stays_while_another_of_that_time_is_needed():
     """Time 0 is repeated from its choice; time 1 need not run again, for both of its messages are durable.
 
     One receiver has passed time 1.

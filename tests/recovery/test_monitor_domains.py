@@ -124,6 +124,6 @@ class TestRounds:
         monitor.durable_end("head", (0, 2))
         assert monitor.releasable("out", [Frontier.up_to(0)])
 
-    def test_who_has_no_rounds_has_no_last(self):
+    def test_a_loop_without_rounds_has_no_last_round(self):
         with pytest.raises(InternalError, match="in has no iterations"):
             self.monitor().durable_end("in", (0, 0))

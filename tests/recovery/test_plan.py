@@ -36,7 +36,7 @@ def monitored():
     return monitor
 
 
-def test_who_goes_back_to_where_and_what_replays():
+def test_each_processor_goes_back_to_its_frontier_and_replays():
     plan = monitored().plan(ALL)
     assert {p: last_of(plan.frontier(p)) for p in ALL} == {
         "flights": 100,
@@ -56,7 +56,7 @@ def test_who_goes_back_to_where_and_what_replays():
     assert not any(part.stays for part in plan.processors.values())
 
 
-def test_it_is_told_with_the_reasons():
+def test_it_is_reported_with_the_reasons():
     assert monitored().plan(ALL).describe().splitlines() == [
         (
             "flights reads step 101 next, 101…110 as recorded; it cannot begin later, because clean needs all rows "

@@ -120,7 +120,7 @@ class TestMessagesInFlight:
         plan = self.plan({"far->near": TimeSet([4, 5])})
         assert [str(plan.frontier(p)) for p in ("far", "near")] == ["0…5", "0…3"]
 
-    def test_one_that_lacks_is_none(self):
+    def test_a_missing_state_is_none(self):
         plan = self.plan({"far->near": TimeSet([5])})
         assert [str(plan.frontier(p)) for p in ("far", "near")] == ["∅", "0…3"]
 
@@ -148,7 +148,7 @@ class TestFigure7:
         )
         assert found == {"in": "0…5", "a": "0…5", "b": "0…5", "out": "0…5"}
 
-    def test_one_that_logs_what_it_sends_keeps_a_failure_from_those_before_it(self):
+    def test_a_processor_that_logs_its_messages_keeps_a_failure_from_those_before_it(self):
         """A firewall: nothing before it is executed again, though state behind it goes back to the beginning."""
         kinds = {"a": Kind.STATELESS, "wall": Kind.STATELESS, "late": Kind.STATEFUL}
         logged = {"wall": {"logged": {"wall->late": TimeSet(range(self.STEPS))}}, "late": {"checkpoints": [-1, 2]}}
@@ -175,7 +175,7 @@ class TestCycles:
         with pytest.raises(InvalidError, match="a -> a is a cycle"):
             RecoveryGraph(self.VERTICES[:2], [Edge("1", "in", "a"), Edge("2", "a", "a")])
 
-    def test_also_beside_one_that_counts_its_rounds(self):
+    def test_also_beside_a_loop_that_counts_its_rounds(self):
         loop = Loop(1)
         vertices = [Vertex("in", Kind.SOURCE), *(Vertex(p, Kind.STATEFUL, domain=loop) for p in "ab")]
         edges = [Edge("1", "in", "a", Enter(loop)), Edge("2", "a", "b"), Edge("3", "b", "a", Feedback(loop))]

@@ -118,7 +118,7 @@ class Away(TwoSources):
         return super().poll(source, cursor)
 
 
-def test_a_source_that_cannot_be_reached_holds_up_nobody_and_says_so(
+def test_a_source_that_cannot_be_reached_delays_no_other_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(failures, "FIRST_POLL_BACKOFF_SECONDS", 0.01)

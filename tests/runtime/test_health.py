@@ -84,7 +84,7 @@ def test_each_role_has_its_answers(health: Health, port: int) -> None:
     assert asked(port, "/readyz") == (503, {"role": "stopping", "ready": False})
 
 
-def test_an_event_loop_that_hangs_is_told(health: Health, time: Time, port: int) -> None:
+def test_an_event_loop_that_hangs_is_reported(health: Health, time: Time, port: int) -> None:
     health.owns(list)
     time.now += HUNG_SECONDS - 1
     assert asked(port, "/livez") == (200, {"role": "owner", "live": True})
@@ -95,7 +95,7 @@ def test_an_event_loop_that_hangs_is_told(health: Health, time: Time, port: int)
     assert asked(port, "/livez")[0] == 200
 
 
-def test_a_standby_that_looks_no_longer_is_told(health: Health, time: Time) -> None:
+def test_a_standby_that_looks_no_longer_is_reported(health: Health, time: Time) -> None:
     health.follows(lambda: True)
     time.now += STANDBY_SECONDS - 1
     assert health.livez()[0] == 200
@@ -111,7 +111,7 @@ def test_a_start_may_take_any_time(health: Health, time: Time) -> None:
     assert health.livez()[0] == 200
 
 
-def test_a_stuck_step_is_told_without_its_tasks_and_machines(health: Health, port: int) -> None:
+def test_a_stuck_step_is_reported_without_its_tasks_and_machines(health: Health, port: int) -> None:
     stuck = [STUCK]
     health.owns(lambda: stuck)
     assert asked(port, "/livez") == (503, {"role": "owner", "live": False, "why": "no progress at step 7 of sums"})
@@ -143,7 +143,7 @@ def test_strangers_that_say_nothing_do_not_keep_probes_out(port: int, monkeypatc
     assert asked(port, "/livez")[0] == 200
 
 
-def test_a_port_that_is_taken_is_told(port: int, health: Health) -> None:
+def test_a_port_that_is_taken_is_reported(port: int, health: Health) -> None:
     with pytest.raises(UnavailableError, match=rf"127.0.0.1:{port} for probes .*--health") as refused:
         HealthPort(f"127.0.0.1:{port}", health)
     assert refused.value.condition == "LISTEN_FAILED"

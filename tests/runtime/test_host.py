@@ -147,7 +147,7 @@ def test_a_save_that_fails_stops_the_process_and_names_no_checkpoint(tmp_path: P
     check_store(tmp_path)
 
 
-def test_a_step_that_fails_is_told_as_it_failed(tmp_path: Path) -> None:
+def test_a_step_that_fails_is_reported_as_it_failed(tmp_path: Path) -> None:
     world = World(rows=3)
     with pytest.raises(ZeroDivisionError):
         run(RaisingEngine(world), open_store(tmp_path))

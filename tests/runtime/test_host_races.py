@@ -141,7 +141,7 @@ class TellingStore(LocalStore):
                 self.told.set()
 
 
-def test_a_step_that_fails_after_a_takeover_is_told_as_the_takeover(tmp_path: Path) -> None:
+def test_a_step_that_fails_after_a_takeover_is_reported_as_the_takeover(tmp_path: Path) -> None:
     world = World(rows=3)
 
     store = TellingStore.open(tmp_path, create=True, filesystem=Unsynced())

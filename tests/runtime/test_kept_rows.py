@@ -89,7 +89,7 @@ def test_a_state_that_is_not_there_is_computed() -> None:
     assert planned(history, chain(), chain(), sums=OTHER_CODE).known == []
 
 
-def test_what_is_before_a_state_must_stand_too() -> None:
+def test_facts_before_a_state_must_hold_too() -> None:
     history = history_of(chain())
     assert planned(history, chain(), further(), clean=OTHER_CODE).kept == []
 

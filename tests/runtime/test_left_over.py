@@ -84,7 +84,7 @@ def test_nor_does_a_clean_stop_after_a_crash(tmp_path: Path) -> None:
     world.check()
 
 
-def test_one_that_was_taken_over_deletes_nothing_at_its_stop(tmp_path: Path) -> None:
+def test_an_owner_that_was_taken_over_deletes_nothing_at_its_stop(tmp_path: Path) -> None:
     world = World(rows=60)
     there: set[str] = set()
 

@@ -80,7 +80,7 @@ def test_a_link_that_is_cut_costs_a_takeover_and_nothing_else(
     check_store(tmp_path)
 
 
-def test_a_link_that_is_cut_towards_the_owner_makes_nobody_take_over(tmp_path: Path, relay: Relay) -> None:
+def test_a_link_that_is_cut_towards_the_owner_causes_no_takeover(tmp_path: Path, relay: Relay) -> None:
     world = World(rows=30)
     with idle_owner(world, tmp_path), standby(world, tmp_path, available_now=False) as waiting:
         until(lambda: len(status_at(tmp_path).standbys) == 1)

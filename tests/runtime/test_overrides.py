@@ -88,7 +88,7 @@ def test_what_was_accepted_is_asked_for_only_once(tmp_path: Path) -> None:
     assert len(world.held["totals"]) == 10
 
 
-def test_what_nobody_accepted_is_refused_after_that(tmp_path: Path) -> None:
+def test_differences_that_were_not_accepted_are_refused_after_that(tmp_path: Path) -> None:
     world = World(rows=30)
     crash(world, tmp_path)
     with pytest.raises(DiesError):

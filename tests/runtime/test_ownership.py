@@ -151,7 +151,7 @@ def test_a_process_is_known_by_when_it_began() -> None:
     assert life_of(claim_of("", os.getpid()), "", 1) is Life.UNKNOWN
 
 
-def test_a_run_of_this_host_is_taken_over_only_when_told_to(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_of_this_host_is_taken_over_only_on_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     world = World(rows=20)
     owning, ended = threading.Event(), threading.Event()
 

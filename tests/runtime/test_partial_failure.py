@@ -56,7 +56,7 @@ def test_it_is_tried_again_and_nothing_is_lost_or_doubled(tmp_path: Path, unit: 
     assert sum(progress.what == "failure" for progress in seen) == times + 2
 
 
-def test_who_is_not_concerned_executes_nothing_again(tmp_path: Path) -> None:
+def test_a_processor_that_is_not_concerned_executes_nothing_again(tmp_path: Path) -> None:
     world = World(rows=30)
     engine = Fails(world, "sums", {3: 1, 6: 1})
     run(engine, open_store(tmp_path))
@@ -67,7 +67,7 @@ def test_who_is_not_concerned_executes_nothing_again(tmp_path: Path) -> None:
     world.check()
 
 
-def test_who_fails_for_ever_stops_the_dataflow_which_goes_on_from_there(
+def test_a_processor_that_fails_for_ever_stops_the_dataflow_which_goes_on_from_there(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World(rows=30)

@@ -61,7 +61,7 @@ def test_also_when_a_crash_came_between(tmp_path: Path) -> None:
     assert len(world.held["totals"]) == 4
 
 
-def test_a_newer_owner_is_told_at_once(tmp_path: Path) -> None:
+def test_a_newer_owner_is_reported_at_once(tmp_path: Path) -> None:
     world = World(rows=20)
 
     class Fenced(MemoryEngine):

@@ -338,9 +338,7 @@ def test_a_full_disk_ends_soft_checkpoints_and_not_the_run(
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_a_system_that_does_not_tell_when_it_was_started_has_no_soft_checkpoints(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_system_without_a_boot_id_has_no_soft_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soft_checkpoints, "boot_of_computer", lambda: "")
     world = World(rows=150)
     assert killed(tmp_path, world, 14) is not None

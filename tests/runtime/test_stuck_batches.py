@@ -47,7 +47,7 @@ def test_it_is_warning_once_for_each_ten_times_as_much(caplog: pytest.LogCapture
     assert "Batch(epochs=None, seconds=1000000000.0) asks for more" in caplog.text
 
 
-def test_one_that_ends_or_is_being_executed_is_not_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_process_that_ends_or_is_being_executed_is_not_warning(caplog: pytest.LogCaptureFixture) -> None:
     warning, driver = driver_of(bl.Batch(epochs=2), 9)
     warning.look(driver.machine.progress)
     warning, driver = driver_of(bl.Batch(epochs=2), 99, slow={"fit"})

@@ -68,7 +68,7 @@ def test_a_fill_and_a_vouched_change_need_no_clean_stop() -> None:
 
 @pytest.mark.parametrize("sink", [NO_ACCOUNT, Mute()], ids=["at least once", "cannot tell"])
 @pytest.mark.parametrize("mode", ["fill", "new_rows"])
-def test_a_sink_that_cannot_tell_what_it_holds_can_only_go_on(sink: Any, mode: str) -> None:
+def test_a_sink_that_cannot_report_its_step_can_only_go_on(sink: Any, mode: str) -> None:
     new = chain(sink=sink)
     assert obstacles(transition(new, new, {"sums": OTHER_CODE}, totals=mode)) == {"totals": "SINK_NOT_READABLE"}
     assert obstacles(transition(new, new, {"sums": OTHER_CODE}, totals="now")) == {}

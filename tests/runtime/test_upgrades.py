@@ -28,7 +28,7 @@ def takes(before: dict[str, Any], now: dict[str, Any], environment: dict[str, st
     return found
 
 
-def test_after_an_upgrade_the_text_tells_that_nothing_was_changed() -> None:
+def test_after_an_upgrade_the_text_says_that_nothing_was_changed() -> None:
     now = sums(plan="q", code="c")
     assert takes(sums(code="b"), now, NEW) == now
 

@@ -63,7 +63,7 @@ def test_the_oracle_notices_a_row_that_is_lost_or_doubled() -> None:
     life.ideal.judge()
 
 
-def test_a_life_that_fails_is_made_smaller_and_told_by_its_command() -> None:
+def test_a_life_that_fails_is_made_smaller_and_reported_by_its_command() -> None:
     with MUTANTS["evolve-memo"].at_work():
         failure = next(failure for seed in range(40) if (failure := attempt(Case(seed, evolving=True))) is not None)
         smallest = shrunk(failure)

@@ -49,7 +49,7 @@ def test_one_seed_is_shown_with_what_it_is(capsys):
     assert shown.splitlines()[-1] == "1 seeds, 0 failed"
 
 
-def test_one_that_fails_is_shown_small(capsys):
+def test_a_failing_life_is_shown_small(capsys):
     with MUTANTS["release"].at_work():
         assert simulate_one(Case(FOUND["release"]), trace=False) == 1
     *_, again, last = capsys.readouterr().out.splitlines()

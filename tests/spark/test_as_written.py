@@ -79,7 +79,7 @@ def test_other_columns_differ(spark: SparkSession, one: str, other: str) -> None
     assert "" not in hashes
 
 
-def test_what_its_text_does_not_tell_has_no_hash(spark: SparkSession) -> None:
+def test_code_whose_text_does_not_identify_it_has_no_hash(spark: SparkSession) -> None:
     table = spark.range(3)
     assert transform(lambda df: df.join(F.broadcast(table), df.k == table.id).drop("id")) == ""
     twice = F.udf(lambda v: v * 2, "long")
@@ -137,7 +137,7 @@ def test_the_tables_and_functions_of_a_plan_are_noted(tmp_path: Path, spark: Spa
     assert hashes[0] != hashes[1]
 
 
-def test_the_code_of_a_udf_is_told_by_its_text(spark: SparkSession) -> None:
+def test_the_code_of_a_udf_is_identified_by_its_text(spark: SparkSession) -> None:
     def flow(factor: int) -> str:
         times = F.udf(lambda v: v * factor, "long")
         return transform(lambda df: df.withColumn("v", times("v")))

@@ -80,7 +80,7 @@ def test_timestamps_carry_the_time_zone_of_the_session_as_batches_do(spark: Spar
         assert (latest.input_type, latest.output_type) == (pa.timestamp("us", zone), pa.timestamp("us", zone))
 
 
-def test_the_fingerprint_tells_aggregates_apart(frame: DataFrame) -> None:
+def test_the_fingerprint_distinguishes_aggregates(frame: DataFrame) -> None:
     def of(*columns: Column) -> str:
         return parse_aggregates(frame, ["k"], columns).fingerprint
 

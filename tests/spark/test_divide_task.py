@@ -59,7 +59,7 @@ def test_a_partition_without_rows_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_scratch_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_scratch_that_is_gone_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match=r"\[STORE_FAILED\] cannot divide rows"):
         DivideTask("sums", 2, str(tmp_path / "gone")).run(iter([batch([1])]))
     with pytest.raises(UnavailableError, match=r"\[STORE_FAILED\] cannot read divided rows"):

@@ -112,7 +112,7 @@ def test_an_error_of_a_task_is_that_of_a_changed_input_if_there_is_one(tmp_path:
     assert explain(broken, "sums", 3, one).condition == "INPUT_CHANGED"
 
 
-def test_the_remedy_is_one_that_works() -> None:
+def test_the_remedy_works() -> None:
     flow = bl.Dataflow("mine")
     rows = flow.source("rows", bl.generator({"n": "id"}, rows_per_step=1))
     rows.transform("kept", lambda df: df).sink("out", bl.parquet("a"))

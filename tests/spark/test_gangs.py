@@ -132,7 +132,7 @@ def test_strangers_that_say_nothing_are_few_and_none_stays_for_long() -> None:
     until(lambda: threading.active_count() == before)
 
 
-def test_a_stranger_holds_up_nobody(tmp_path: Path) -> None:
+def test_a_stranger_delays_no_peer(tmp_path: Path) -> None:
     def run(task: int) -> list[int]:
         with joined(address, Share(2, task), tmp_path, 1, task) as exchange:
             return exchange.greatest([task])

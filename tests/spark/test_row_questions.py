@@ -31,7 +31,7 @@ def rows(spark: SparkSession, *given: tuple[str | None, str | None], kind: str =
     ],
 )
 @pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_NTZ", "DATE"])
-def test_the_last_period_is_told_and_whether_the_condition_holds(
+def test_the_last_period_is_reported_and_whether_the_condition_holds(
     given: list[Any], period: int | None, ends: bool, kind: str, spark: SparkSession
 ) -> None:
     check_row_conditions("fit", DAYS, rows(spark, kind=kind))

@@ -190,7 +190,7 @@ def test_a_join_that_keeps_static_rows_is_refused(rows: DataFrame, static: DataF
         check_row_wise(rows, lambda df: df.join(static, "a", how), "clean")
 
 
-def test_the_stream_may_stand_on_the_right(rows: DataFrame, static: DataFrame) -> None:
+def test_the_stream_may_be_on_the_right(rows: DataFrame, static: DataFrame) -> None:
     check_row_wise(rows, lambda df: static.join(df, "a"), "clean")
     check_row_wise(rows, lambda df: static.join(df, "a", "right"), "clean")
     with pytest.raises(InvalidError, match="NOT_ROW_WISE"):

@@ -23,14 +23,14 @@ def files(folder: Path, *names: str) -> ScratchFiles:
     return made
 
 
-def test_what_nobody_names_goes(tmp_path: Path) -> None:
+def test_objects_without_a_name_are_deleted(tmp_path: Path) -> None:
     made = files(tmp_path, "a", "b")
     made.delivered(["runs/a", "runs/b"])
     made.discard({"runs/a"})
     assert there(tmp_path) == {"a"}
 
 
-def test_what_was_made_since_somebody_looked_stays(tmp_path: Path) -> None:
+def test_objects_made_since_the_listing_stay(tmp_path: Path) -> None:
     """A job may end between the question of what is needed and the answer's use."""
     made = files(tmp_path, "a", "b")
     made.delivered(["runs/a"])

@@ -22,7 +22,7 @@ def state_of(**fields: Any) -> Any:
     return to_json(RunsPayload((), **fields))
 
 
-def test_the_clock_rises_with_every_step_also_where_it_stands_or_goes_back() -> None:
+def test_the_clock_rises_with_every_step_also_where_it_stops_or_goes_back() -> None:
     takes = [step(0, 50, None), step(1, 50, None), step(2, 10, None), step(3, 90, None)]
     times = times_of(KernelTime.CLOCK, takes, state_of(clock=49))
     assert [each.time for each in times] == [

@@ -130,6 +130,6 @@ def test_the_formula_is_that_of_the_format_page() -> None:
     assert digest(large) == digest(content)
 
 
-def test_text_is_told_apart_by_order_and_length() -> None:
+def test_text_is_distinguished_by_order_and_length() -> None:
     texts = ["", "a", "b", "ab", "ba", "aab", "aba", "baa", "a" * 16, "a" * 17, "ÿ", "\0", "\0\0"]
     assert len({digest(pa.record_batch({"t": [text]})) for text in texts}) == len(texts)

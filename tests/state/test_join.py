@@ -117,7 +117,7 @@ def _merge(side: Side, runs: list[Any], path: Path) -> None:
     runs[:] = [] if merged is None else [merged]
 
 
-def test_equal_hashes_of_different_keys_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_hashes_of_different_keys_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     left = Counter({(1, "a", 1.0): 1, (2, "a", 2.0): 1})
     right = Counter({("p", 1, "a"): 1})
 

@@ -218,7 +218,7 @@ def test_blocks_are_asked_for_again(remote: Remote, fault: ProxyFault) -> None:
     assert len(remote.fetched) > count + 1
 
 
-def test_a_full_disk_is_told(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = remote.open()
 
     def full(*_: object) -> int:

@@ -60,7 +60,7 @@ def test_values_are_equal_if_their_hashes_are(data: st.DataObject, name: str) ->
 
 
 @given(st.data(), some_kind)
-def test_the_batch_that_a_value_stands_in_does_not_matter(data: st.DataObject, name: str) -> None:
+def test_the_batch_of_a_value_does_not_matter(data: st.DataObject, name: str) -> None:
     kind, some = KINDS[name]
     values = data.draw(st.lists(st.one_of(st.none(), some), min_size=3, max_size=8))
     whole = pa.array(values, kind)
@@ -71,7 +71,7 @@ def test_the_batch_that_a_value_stands_in_does_not_matter(data: st.DataObject, n
     assert alone == expected.tolist()
 
 
-def test_columns_have_an_order_and_null_stands_in_one_of_them() -> None:
+def test_columns_have_an_order_and_one_of_them_is_null() -> None:
     one, two = pa.array([1, None, 2, None]), pa.array([2, 1, 1, None])
     found = hash_rows([one, two], 4, 1)
     turned = hash_rows([two, one], 4, 1)

@@ -61,7 +61,7 @@ def test_also_in_a_state_that_has_grown_meanwhile() -> None:
     assert covered(after) == list(range(6))
 
 
-def test_whoever_goes_back_takes_up_what_he_had() -> None:
+def test_a_processor_that_goes_back_takes_up_its_messages() -> None:
     """A merge that covers more times than are to be kept stands for nothing in an older state."""
     assert merged().resolve(STATE[:2]) == STATE[:2]
 
@@ -87,7 +87,7 @@ def test_what_is_saved_is_not_merged_with_what_is_not() -> None:
         assert not each.first <= 3 < each.last
 
 
-def test_a_merge_that_failed_is_told_before_the_next_step_and_not_within_one() -> None:
+def test_a_merge_that_failed_is_reported_before_the_next_step_and_not_within_one() -> None:
     """What a step made is kept by then: an error would let it be made, and kept, once more."""
 
     def fails(runs: Sequence[RunRef], /, *, oldest: bool) -> list[RunRef]:
@@ -101,7 +101,7 @@ def test_a_merge_that_failed_is_told_before_the_next_step_and_not_within_one() -
         table.resolve(STATE)
 
 
-def test_a_merge_is_told_whether_an_older_run_may_have_its_keys() -> None:
+def test_a_merge_knows_whether_an_older_run_may_have_its_keys() -> None:
     """A merge may leave out what ends older rows only where there are none, whatever tasks wrote them."""
     for older, expected in (
         ([], True),

@@ -89,7 +89,7 @@ def flip(path: Path, draw: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(FLIPS))
-def test_a_flipped_bit_in_any_object_is_told(root: Path, seed: int) -> None:
+def test_a_flipped_bit_in_any_object_is_reported(root: Path, seed: int) -> None:
     draw = random.Random(seed)
     told = attacked(root, lambda path: flip(path, draw))
     assert {name: [(f.name, f.condition) for f in found] for name, found in told.items()} == {
@@ -98,7 +98,7 @@ def test_a_flipped_bit_in_any_object_is_told(root: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("left", [0.0, 0.5, -1])
-def test_any_object_that_is_cut_is_told(root: Path, left: float) -> None:
+def test_any_object_that_is_cut_is_reported(root: Path, left: float) -> None:
     def cut(path: Path) -> None:
         content = path.read_bytes()
         path.write_bytes(content[: int(len(content) * left) if left >= 0 else -1])
@@ -107,7 +107,7 @@ def test_any_object_that_is_cut_is_told(root: Path, left: float) -> None:
     assert all([(f.name, f.condition) for f in found] == [(name, "CORRUPT")] for name, found in told.items())
 
 
-def test_any_object_that_is_gone_is_told(root: Path) -> None:
+def test_any_object_that_is_gone_is_reported(root: Path) -> None:
     told = attacked(root, Path.unlink)
     (mark,) = [name for name in told if name.startswith("stopped/")]
     assert told.pop(mark) == [], (
@@ -119,7 +119,7 @@ def test_any_object_that_is_gone_is_told(root: Path) -> None:
         assert name in found[0].message
 
 
-def test_any_object_under_the_name_of_another_is_told(root: Path) -> None:
+def test_any_object_under_the_name_of_another_is_reported(root: Path) -> None:
     """As a careless copy leaves it, with a checksum that holds."""
     names = list(LocalStore.open(root, create=False).list(""))
     draw = random.Random(7)

@@ -120,7 +120,7 @@ def reframed(
     return body + xxhash.xxh3_128_digest(body)
 
 
-def test_a_newer_format_is_told_from_damage() -> None:
+def test_a_newer_format_is_distinguished_from_damage() -> None:
     with pytest.raises(DataError, match=rf"\[NEWER_FORMAT\] log/7 has format {FORMAT_VERSION + 1}"):
         decode_group(reframed(FORMAT_VERSION + 1, b"what nobody knows yet"), "log/7")
 

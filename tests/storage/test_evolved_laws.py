@@ -322,7 +322,7 @@ def test_objects_of_facts_follow_what_is_forgotten_and_renamed(tmp_path: Path) -
         log.truncate()
 
 
-def test_renaming_tells_its_watcher_of_each_fact() -> None:
+def test_renaming_reports_each_fact_to_its_watcher() -> None:
     live = both_of().live_records
     seen: list[tuple[str, str]] = []
 

@@ -42,14 +42,14 @@ facts = st.one_of(
 
 
 @given(st.lists(facts, max_size=30))
-def test_what_stands_can_be_written_in_place_of_all_before(said):
+def test_facts_that_hold_can_be_written_in_place_of_all_before(said):
     standing = LiveRecords.of(said)
     again = LiveRecords.of(standing.facts())
     assert list(again.facts()) == list(standing.facts())
 
 
 @given(st.lists(facts, max_size=20), cuts)
-def test_a_cut_leaves_what_stands(said, cut):
+def test_a_cut_leaves_what_holds(said, cut):
     before = list(LiveRecords.of(said).facts())
     after = list(LiveRecords.of([*said, cut]).facts())
     assert after == [left for fact in before if (left := left_of(fact, cut)) is not None]

@@ -160,7 +160,7 @@ def test_the_first_failure_fails_everything_not_yet_durable_and_everything_later
     assert sorted(log.history.live_records.determinants["numbers"]) == [0]
 
 
-def test_a_fenced_writer_says_so_to_everyone(log: Log, tmp_path: Path) -> None:
+def test_a_fenced_writer_says_so_to_every_caller(log: Log, tmp_path: Path) -> None:
     writer, answers = GroupWriter(log), Answers()
     Log.open(LocalStore.open(tmp_path, create=False), "flow").claim(CLAIM)
     for time in range(3):

@@ -20,7 +20,7 @@ def meaning(records: list[Record]) -> LogHistory:
 
 
 @given(sequences(), st.data())
-def test_a_snapshot_stands_for_all_before_it(records: list[Record], data: st.DataObject) -> None:
+def test_a_snapshot_replaces_all_before_it(records: list[Record], data: st.DataObject) -> None:
     """Whatever comes after, nothing that is kept tells the two apart.
 
     A manifest is an owner's record like any other: it makes the owner's environment the recorded one.

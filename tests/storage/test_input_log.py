@@ -73,13 +73,13 @@ def test_an_older_owner_is_fenced_and_nothing_of_it_is_read(store: LocalStore) -
     assert log_of_all_keys(store) == {"a", "c"}
 
 
-def test_who_claims_after_a_newer_owner_is_fenced(store: LocalStore) -> None:
+def test_a_claim_after_a_newer_owner_is_fenced(store: LocalStore) -> None:
     claimed(store, 2)
     with pytest.raises(FencedError, match=r"\[FENCED\]"):
         claimed(store, 1)
 
 
-def test_who_loses_a_claim_to_an_append_reads_that_too(store: LocalStore) -> None:
+def test_a_claim_that_loses_to_an_append_reads_that_too(store: LocalStore) -> None:
     older = claimed(store, 1)
     slow = Meanwhile(store, "create", "input/", lambda: older.append([pushed("late")], b"late"))
     assert claimed(slow, 2).find("late") is not None  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ def test_who_loses_a_claim_to_an_append_reads_that_too(store: LocalStore) -> Non
         older.append([pushed("later")], b"")
 
 
-def test_who_slept_before_its_claim_is_fenced_though_its_number_is_free_again(store: LocalStore) -> None:
+def test_a_process_that_slept_before_its_claim_is_fenced_though_its_number_is_free_again(store: LocalStore) -> None:
     oldest = claimed(store, 1)
 
     def others() -> None:
@@ -185,7 +185,7 @@ def test_packs_go_when_all_that_they_have_is_old(store: LocalStore) -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_keys_whose_hashes_are_equal_are_told_apart(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_whose_hashes_are_equal_are_distinguished(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remembered_keys, "_hash_of", lambda key: len(key) % 2)
     log = claimed(store)
     log.append([pushed(key) for key in ("a", "bb", "c", "d", "ee", "f")], b"")

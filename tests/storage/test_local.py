@@ -163,7 +163,7 @@ def test_after_a_failed_act_every_write_is_refused(tmp_path: Path, act: str, err
     again.create("log/3", b"later")
 
 
-def test_a_failed_delete_is_told(tmp_path: Path) -> None:
+def test_a_failed_delete_is_reported(tmp_path: Path) -> None:
     files = Failing("unlink", errno.EIO)
     store = LocalStore.open(tmp_path, create=True, filesystem=files)
     store.create("a", b"")
@@ -219,7 +219,7 @@ class FullDisk(FileSystem):
                 file.write(part)
 
 
-def test_a_full_disk_is_told_as_the_system_tells_it(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_in_the_words_of_the_system(tmp_path: Path) -> None:
     store = LocalStore.open(tmp_path, create=True, filesystem=FullDisk())
     with pytest.raises(UnavailableError, match=r"\[STORE_FAILED\].*No space left on device"):
         store.create("log/1", b"x" * 100)
@@ -250,7 +250,7 @@ def test_a_file_cut_short_by_a_limit_of_the_system_is_no_object(tmp_path: Path) 
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_a_failed_read_is_told_and_does_not_stop_the_store(tmp_path: Path) -> None:
+def test_a_failed_read_is_reported_and_does_not_stop_the_store(tmp_path: Path) -> None:
     class BadSector(FileSystem):
         def read(self, path: Path, start: int, length: int | None) -> bytes:
             raise OSError(errno.EIO, os.strerror(errno.EIO))

@@ -171,7 +171,9 @@ def test_older_owners_are_fenced_however_many_came_and_truncated_after_them(stor
 
 
 @pytest.mark.parametrize("length", range(6))
-def test_whoever_was_paused_before_its_claim_is_not_taken_in_by_a_free_number(store: LocalStore, length: int) -> None:
+def test_a_process_that_was_paused_before_its_claim_is_not_misled_by_a_free_number(
+    store: LocalStore, length: int
+) -> None:
     """Its next number was used and truncated meanwhile: it may create it, and must see that the log is beyond it."""
     log = claimed(store)
     for time in range(length):
@@ -277,7 +279,7 @@ def test_a_program_is_compared_as_it_is_written(store: LocalStore) -> None:
     claimed(store, Claim("host", 1, 0, {"plan": {"y": 2, "x": 1}, "keys": ["a", "b"]}, {}))
 
 
-def test_only_who_has_claimed_may_write_and_only_once_claimed(store: LocalStore) -> None:
+def test_only_the_owner_may_write_and_only_once_it_has_claimed(store: LocalStore) -> None:
     log = Log.open(store, "flow")
     with pytest.raises(InternalError, match="must be claimed"):
         log.append([made(0)])

@@ -100,7 +100,7 @@ def check_levels(log: Log) -> None:
     assert all(each.count == SIZE.names * SIZE.objects**each.height for each in of.record().objects)
 
 
-def test_a_manifest_repeats_no_name_that_stands_in_an_object(store: LocalStore) -> None:
+def test_a_manifest_repeats_no_name_of_an_object(store: LocalStore) -> None:
     log = standing(store)
     written = list(store.list("names/"))
     assert len(written) == 6 + 3 + 1  # 20 names by threes, those by pairs, and so on
@@ -115,7 +115,7 @@ def test_a_manifest_repeats_no_name_that_stands_in_an_object(store: LocalStore) 
     assert read_again(store) == list(names(0, 21))
 
 
-def test_names_that_come_while_others_are_moved_stand_in_the_manifest(store: LocalStore) -> None:
+def test_names_that_come_while_others_are_moved_are_in_the_manifest(store: LocalStore) -> None:
     log = claimed(store)
     log.append([taken(0, 4)])
     log._store = Meanwhile(store, "create", "names/", lambda: log.append([taken(4, 5)]))  # type: ignore[assignment]

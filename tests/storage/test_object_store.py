@@ -173,7 +173,7 @@ def test_a_log_through_faults_has_each_record_once(through: Any, fault: ProxyFau
 # --- opening ---
 
 
-def test_wrong_credentials_are_refused_at_once_and_told_without_the_secret(
+def test_wrong_credentials_are_refused_at_once_and_reported_without_the_secret(
     object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"):
@@ -187,14 +187,14 @@ def test_wrong_credentials_are_refused_at_once_and_told_without_the_secret(
                 assert object_server.environment["AWS_SECRET_ACCESS_KEY"] not in str(e.value)
 
 
-def test_a_bucket_that_is_not_there_is_told(object_server: ObjectServer, tmp_path: Path) -> None:
+def test_a_bucket_that_is_not_there_is_reported(object_server: ObjectServer, tmp_path: Path) -> None:
     assert object_server.running
     for create in (True, False):
         with pytest.raises(InvalidError, match=r"\[STORE_NOT_FOUND\] there is no bucket elsewhere"):
             ObjectStore.open("s3://elsewhere/x", tmp_path, create=create)
 
 
-def test_a_prefix_without_a_store_is_told_and_left_as_it_is(object_server: ObjectServer, tmp_path: Path) -> None:
+def test_a_prefix_without_a_store_is_reported_and_left_as_it_is(object_server: ObjectServer, tmp_path: Path) -> None:
     url = object_server.url(tmp_path.name)
     with pytest.raises(InvalidError, match=r"\[STORE_NOT_FOUND\] there is no store in " + url):
         ObjectStore.open(url, tmp_path / "scratch", create=False)
@@ -203,7 +203,7 @@ def test_a_prefix_without_a_store_is_told_and_left_as_it_is(object_server: Objec
     assert ObjectStore.open(url, tmp_path / "elsewhere", create=False).read("x") == b"1"
 
 
-def test_a_server_that_does_not_answer_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_answer_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     with ReservedPort() as port, pytest.raises(UnavailableError, match=r"\[STORE_FAILED\].*run again once it answers"):
@@ -317,7 +317,7 @@ def test_a_file_of_the_cache_that_was_cut_is_fetched_again_at_the_next_start(
     assert fetched(store.local_path("runs/1")).stat().st_size == 100_000
 
 
-def test_a_full_disk_under_the_cache_is_told(
+def test_a_full_disk_under_the_cache_is_reported(
     opened: Callable[[str], ObjectStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened("here")
@@ -399,14 +399,14 @@ def test_names_that_are_given_again_are_read_again(opened: Callable[[str], Objec
         store._client.delete(["input/orders/1"])  # the bucket is restored: no file of this machine goes
 
 
-def test_a_request_without_an_answer_is_told(through: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_request_without_an_answer_is_reported(through: Any, caplog: pytest.LogCaptureFixture) -> None:
     store = through(Once(ProxyFault.REFUSED, "PUT", times=7))
     store.create("log/1", b"own")
     assert "creating log/1 in s3://" in caplog.text
     assert "has no clear answer yet: trying for 30 s" in caplog.text
 
 
-def test_a_failure_stays_whatever_another_thread_is_told(through: Any) -> None:
+def test_a_failure_stays_whatever_another_thread_gets(through: Any) -> None:
     faults = Once(ProxyFault.REFUSED, "PUT", times=1000)
     store = through(faults, retry_for=1.0)
     with ThreadPoolExecutor(2) as threads:
@@ -443,6 +443,8 @@ def test_names_that_no_object_can_have_are_left_out(
     assert list(store.list("")) == ["log/1"]
 
 
-def test_a_file_that_a_newer_owner_has_discarded_is_told(opened: Callable[[str], ObjectStore], tmp_path: Path) -> None:
+def test_a_file_that_a_newer_owner_has_discarded_is_reported(
+    opened: Callable[[str], ObjectStore], tmp_path: Path
+) -> None:
     with pytest.raises(FencedError, match=r"\[FENCED\].*discarded this one's file of runs/1"):
         opened("here").create("runs/1", tmp_path / "gone")

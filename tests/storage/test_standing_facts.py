@@ -42,7 +42,7 @@ def read_again(store: LocalStore) -> list[int]:
     return sorted(Log.open(store, "flow").history.live_records.determinants["numbers"])
 
 
-def test_a_manifest_repeats_no_fact_that_stands_in_an_object(store: LocalStore) -> None:
+def test_a_manifest_repeats_no_fact_of_an_object(store: LocalStore) -> None:
     log = standing(store)
     written = list(store.list("facts/"))
     assert len(written) == 3

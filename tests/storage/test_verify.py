@@ -133,7 +133,7 @@ def test_a_mark_of_another_stop_or_store_is_found(tmp_path: Path) -> None:
     assert list(verify(store)) == []
 
 
-def test_two_damages_are_both_told(tmp_path: Path) -> None:
+def test_two_damages_are_both_reported(tmp_path: Path) -> None:
     store, _ = small_store(tmp_path, stopped=True)
     for name in ("dataflow", name_of(5)):
         path = tmp_path / name
@@ -142,7 +142,7 @@ def test_two_damages_are_both_told(tmp_path: Path) -> None:
     assert [finding.name for finding in errors(store)] == ["dataflow", name_of(5)]
 
 
-def test_what_nobody_names_is_a_note_and_no_error(tmp_path: Path) -> None:
+def test_objects_without_a_name_are_a_note_and_no_error(tmp_path: Path) -> None:
     store, _ = small_store(tmp_path, stopped=True)
     store.create("runs/orphan", b"saved, but its checkpoint never came")
     store.create("README.txt", b"by hand")

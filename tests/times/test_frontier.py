@@ -144,7 +144,7 @@ def test_everything_is_the_intersection_of_no_frontiers(f):
     assert f | Frontier.everything() == Frontier.everything()
 
 
-def test_how_frontiers_are_told():
+def test_how_frontiers_are_shown():
     assert [repr(Frontier.up_to(n)) for n in (-1, 0, 7)] == ["∅", "0…0", "0…7"]
     assert repr(Frontier.everything()) == "⊤"
     assert repr(Frontier(EDGES, [("d", 1), ("e", 2)])) == "↓{('d', 1), ('e', 2)}"

@@ -51,5 +51,5 @@ def test_a_copy_is_a_copy():
     assert original == TimeSet({1, 2})
 
 
-def test_it_is_told_in_stretches():
+def test_it_is_reported_in_stretches():
     assert repr(TimeSet({1, 2, 3, 7})) == "{1…3, 7}"

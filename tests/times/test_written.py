@@ -88,7 +88,7 @@ def test_times_of_no_domain_or_of_several_are_no_frontier(times):
         read_frontier(times)
 
 
-def test_an_end_stands_for_all_epochs_or_all_deliveries_of_an_edge():
+def test_an_end_covers_all_epochs_or_all_deliveries_of_an_edge():
     assert is_end(LAST)
     assert is_end(("x", LAST))
     assert not is_end(LAST - 1)

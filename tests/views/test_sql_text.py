@@ -32,7 +32,7 @@ from boatlift.api.sql_text import is_table_in, views_of
         "SELECT * FROM items sort, orders",
     ],
 )
-def test_a_stream_is_found_where_tables_stand(query: str) -> None:
+def test_a_stream_is_found_in_the_place_of_a_table(query: str) -> None:
     assert is_table_in(query, "orders")
 
 
@@ -84,6 +84,6 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str, says: st
         views_of(file)
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(bl.InvalidError, match=r"\[BAD_VIEW\] cannot read .*views.sql"):
         bl.Dataflow("f").sql_file(tmp_path / "views.sql")

@@ -75,7 +75,7 @@ def _run(spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch) -> d
     return {name: steps_of(f"out/{name.replace(' ', '_')}") for name in [*QUERIES, *units]}
 
 
-def test_the_plan_of_a_small_step_stands_and_gives_what_a_plan_of_its_own_gives(
+def test_a_cached_plan_of_a_small_step_gives_the_rows_of_a_plan_of_its_own(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Law: the same rows, in the same order, step by step."""

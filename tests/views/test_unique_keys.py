@@ -272,7 +272,7 @@ def weighted(orders: bl.Stream) -> bl.Stream:
         (weighted, "nothing in its query"),
     ],
 )
-def test_changes_need_a_key_that_tells_their_rows_apart_whatever_made_them(
+def test_changes_need_a_unique_key_whatever_made_them(
     flow: bl.Dataflow, spark: SparkSession, made: Callable[[bl.Stream], bl.Stream], says: str
 ) -> None:
     made(bl.Stream(flow, "orders")).sink("kept", bl.sqlite("out.db", table="kept", key=["product"]))

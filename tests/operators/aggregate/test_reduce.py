@@ -77,7 +77,7 @@ def test_a_reduction_shares_the_job_of_the_transforms_before_it(spark: SparkSess
     assert held("out") == [[{"k": "a", "v": 3}], [{"k": "a", "v": 0}], [{"k": "a", "v": 0}]]
 
 
-def test_a_sum_that_overflows_is_told_at_its_step(spark: SparkSession) -> None:
+def test_a_sum_that_overflows_is_reported_at_its_step(spark: SparkSession) -> None:
     big = pa.table({"k": ["a", "a"], "v": pa.array([2**63 - 1, 1], pa.int64())})
     pq.write_table(big, "rows/part-9.parquet")
     with pytest.raises(bl.DataError, match=r"\[OVERFLOW\]"):

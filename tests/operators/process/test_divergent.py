@@ -75,7 +75,7 @@ def test_without_saying_so_it_diverges(spark: SparkSession) -> None:
         killed(flow_of(bl.Lazy(every=100), deterministic=True), spark, None)
 
 
-def test_inputs_do_not_stand_for_its_state() -> None:
+def test_inputs_do_not_replace_its_state() -> None:
     with pytest.raises(InvalidError, match="not deterministic, so that its inputs would not lead") as refused:
         flow_of(bl.History(), deterministic=False)  # type: ignore[arg-type]
     assert refused.value.condition == "BAD_POLICY"

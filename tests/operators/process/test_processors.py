@@ -272,7 +272,7 @@ FAILS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", FAILS)
-def test_what_a_function_does_wrong_is_told_with_the_step(name: str, spark: SparkSession) -> None:
+def test_what_a_function_does_wrong_is_reported_with_the_step(name: str, spark: SparkSession) -> None:
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(__import__("sys").modules[__name__])

@@ -64,7 +64,7 @@ def test_a_period_says_how_many_files_a_day(tmp_path: Path) -> None:
     assert said(ticks, lambda rows: rows.gather("few", policy=bl.Batch(epochs=60))) is None
 
 
-def test_files_that_come_when_somebody_writes_them_are_not_counted() -> None:
+def test_files_that_come_with_each_write_are_not_counted() -> None:
     assert said(found) is None
     both = lambda rows: rows.merge("both", rows.dataflow.source("more", bl.push("k LONG")))  # noqa: E731
     assert said(found, both) is not None

@@ -95,7 +95,7 @@ def test_a_report_is_json(report: Any) -> None:
     assert msgspec.json.decode(msgspec.json.encode(data)) == data
 
 
-def test_the_pasts_that_go_are_told_beforehand() -> None:
+def test_the_pasts_that_go_are_reported_beforehand() -> None:
     flow = bl.Dataflow("flow")
     for name, source in {"gone": bl.push("k INT"), "kept": bl.push("k INT", retain=True)}.items():
         flow.source(name, source).sink(f"{name}_out", bl.parquet(f"{name}_out"))

@@ -100,7 +100,7 @@ def test_the_positions_of_a_step_become_durable_together() -> None:
     assert {"x", "y", "z"} in writes
 
 
-def test_a_source_that_rests_holds_up_nobody_while_it_is_asked_again() -> None:
+def test_a_source_that_rests_delays_no_other_while_it_is_asked_again() -> None:
     """Nor are rows lost that the answer brings: they are its next epoch."""
     driver = begun(union_of("x", "y"))
     driver.has_nothing("y")
@@ -148,7 +148,7 @@ def test_steps_without_input_never_make_another_one() -> None:
     assert [driver.closed(source) for source in "xyz"] == [[None], [4], [None]]
 
 
-def test_a_source_that_has_ended_stops_nobody_and_everything_is_taken() -> None:
+def test_a_source_that_has_ended_stops_no_other_and_everything_is_taken() -> None:
     driver = begun(union_of("x", "y"))
     driver.closes("y", 1)
     driver.has_nothing("y", ended=True)

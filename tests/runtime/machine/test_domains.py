@@ -156,7 +156,7 @@ def test_an_answer_about_another_message_of_the_same_time_is_void():
     assert not ends_of(driver)
 
 
-def test_a_batch_that_asks_holds_up_nobody_else():
+def test_a_batch_that_asks_delays_no_other_processor():
     cuts = EpochBoundaries()
     vertices = [Vertex("in", Kind.SOURCE), Vertex("q", Kind.STATEFUL, deterministic=False), Vertex("other", Kind.SINK)]
     vertices += [Vertex("p", Kind.STATELESS, coarse=True), Vertex("out", Kind.SINK)]

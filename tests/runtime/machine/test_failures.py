@@ -19,7 +19,7 @@ def two_branches():
     return Program(graph, {p: Durability(Lazy(every=2)) for p in ("left", "right")})
 
 
-def test_who_is_not_touched_goes_on():
+def test_a_processor_that_is_not_touched_goes_on():
     driver = Driver(two_branches(), slow={"right"})
     driver.go()
     waiting = driver.kept.pop()
@@ -167,7 +167,7 @@ def test_a_state_that_comes_late_is_no_later_state():
     assert sorted(garbage.states["p"]) == [(5,), (7,)]
 
 
-def test_who_did_not_fail_goes_back_by_dropping_what_came_after():
+def test_a_processor_that_did_not_fail_goes_back_by_dropping_later_steps():
     """It has no checkpoint at all, and yet executes nothing again that stays fixed."""
     vertices = [Vertex("in", Kind.SOURCE), Vertex("q", Kind.STATEFUL, deterministic=False)]
     vertices += [Vertex("p", Kind.STATEFUL), Vertex("out", Kind.SINK)]

@@ -143,7 +143,7 @@ def test_a_sender_with_state_stays_at_its_checkpoint_though_the_reader_goes_back
 
 @pytest.mark.parametrize("coarse", [False, True], ids=["transform", "batch"])
 @pytest.mark.parametrize("before", [None, Lazy(every=3)], ids=["behind a transform", "behind an aggregate"])
-def test_the_history_that_nobody_needs_is_collected_as_it_comes(coarse, before):
+def test_history_without_a_reader_is_collected_as_it_comes(coarse, before):
     """What is kept does not grow with the run."""
     kept = []
     for epochs in (100, 400):

@@ -75,7 +75,7 @@ def test_two_sources_that_gather_and_meet_come_to_their_end():
     assert driver.machine.processors["out"].held == up_to(4)
 
 
-def test_who_waits_for_stability_gets_it_when_nothing_moves():
+def test_a_client_that_waits_for_stability_gets_it_when_nothing_moves():
     for awaited, acknowledged in ((False, up_to(-1)), (True, up_to(0))):
         driver = Driver(
             chain(Durability(Lazy(every=20))),
@@ -113,7 +113,7 @@ class OneRests(Driver):
             super().carry_out(order)
 
 
-def test_a_source_that_rests_stops_nobody_else():
+def test_a_source_that_rests_stops_no_other():
     """Nor does one that waits for another: whoever is waited for goes on."""
     vertices = [Vertex(s, Kind.SOURCE) for s in "xyz"] + [Vertex("j", Kind.STATEFUL), Vertex("k", Kind.STATEFUL)]
     vertices += [Vertex(s, Kind.SINK) for s in ("xs", "js", "ks")]

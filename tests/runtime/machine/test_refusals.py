@@ -62,12 +62,12 @@ def test_facts_of_another_graph_are_refused():
             Driver(chain(), LiveRecords.of([fact]))
 
 
-def test_a_sink_that_holds_what_nobody_can_repeat_is_refused():
+def test_a_sink_with_steps_that_cannot_be_repeated_is_refused():
     with pytest.raises(DataError, match=r"\[NO_CONSISTENT_FRONTIER\] sink out holds steps 0…5"):
         Driver(chain(), held={"out": up_to(5)})
 
 
-def test_one_that_diverges_is_told_with_both_digests():
+def test_a_step_that_diverges_is_reported_with_both_digests():
     driver = Driver(chain(Durability(Lazy(every=None))), epochs=3, slow={"p"}, ended=False)
     driver.go()
     for n in range(3):
@@ -82,7 +82,7 @@ def test_one_that_diverges_is_told_with_both_digests():
         driver.run(driver.kept.pop(), digest="second 1")
 
 
-def test_one_that_diverges_while_its_state_is_rebuilt_is_told():
+def test_a_step_that_diverges_while_its_state_is_rebuilt_is_reported():
     driver = Driver(chain(Durability(History())), epochs=1, ended=False, slow={"p"})
     driver.go()
     driver.run(driver.kept.pop(), digest="first")
@@ -116,7 +116,7 @@ def test_a_projection_that_contradicts_what_happens_is_refused():
         Driver(program).go()
 
 
-def test_an_internal_error_tells_the_last_transitions():
+def test_an_internal_error_names_the_last_transitions():
     driver = Driver(chain())
     driver.go()
     with pytest.raises(InternalError, match=r"p has incarnation 1, not 7; the last transitions were:\n") as raised:

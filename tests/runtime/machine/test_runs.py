@@ -51,7 +51,7 @@ class TestTogether:
         assert [take.time for take in driver.kept[0].takes] == [3]
         assert driver.kept[0].state == "state"
 
-    def test_who_fails_within_a_run_keeps_what_it_answered_only_if_that_is_durable(self):
+    def test_a_processor_that_fails_within_a_run_keeps_its_answers_only_if_they_are_durable(self):
         driver = Driver(chain(Durability(Lazy(every=None))), slow={"p"}, steps_per_job=all_of_them)
         driver.go()
         driver.run(driver.kept.pop())
@@ -108,7 +108,7 @@ class TestKeep:
         driver.hear(events.Persisted(self.keeps[0].number))
         assert [(sent.time, sent.message) for sent in driver.facts(LoggedMessage)] == [(0, "p@0")]
 
-    def test_who_makes_nothing_durable_keeps_nothing(self):
+    def test_a_run_that_makes_nothing_durable_keeps_nothing(self):
         self.driver(Durability(Ephemeral()), kind=Kind.STATELESS)
         assert not self.keeps
 
@@ -135,7 +135,7 @@ class TestStop:
         assert again.machine.processors["in"].done == up_to(closed), "what was closed and not taken is there"
         assert again.of(instructions.Execute)[0].time == last.last + 1, "and nothing is executed again"
 
-    def test_what_one_has_sent_that_nobody_has_taken_is_not_executed_again(self):
+    def test_messages_that_wait_for_their_reader_are_not_executed_again(self):
         """`a` is ahead of `b`, and `p` needs both."""
         vertices = [Vertex("in", Kind.SOURCE), *(Vertex(name, Kind.STATELESS) for name in "abp")]
         edges = [Edge(f"in>{name}", "in", name) for name in "ab"] + [Edge(f"{name}>p", name, "p") for name in "ab"]
@@ -156,7 +156,7 @@ class TestStop:
         assert next(order.time for order in again.of(instructions.Execute) if order.processor == "b") == 1
 
     @pytest.mark.parametrize("kind", [Kind.STATELESS, Kind.STATEFUL])
-    def test_nor_is_what_waits_for_a_batch_whoever_sent_it_and_however_seldom(self, kind):
+    def test_messages_that_wait_for_a_batch_are_not_executed_again_whatever_sent_them(self, kind):
         first, second = EpochBoundaries(), EpochBoundaries()
         vertices = [Vertex("in", Kind.SOURCE), Vertex("g", Kind.STATELESS, False, coarse=True), Vertex("t", kind)]
         vertices += [

@@ -123,7 +123,7 @@ def test_a_client_refuses_a_server_that_does_not_know_the_secret() -> None:
         thread.join()
 
 
-def test_silent_strangers_hold_nobody_up(link: OwnerLink) -> None:
+def test_silent_strangers_delay_no_peer(link: OwnerLink) -> None:
     """The oldest of them makes room."""
     with ExitStack() as stack:
         silent = [stack.enter_context(socket.create_connection(split(link.address))) for _ in range(2 * STRANGERS)]
@@ -152,9 +152,7 @@ def test_a_process_of_another_store_or_dataflow_is_shown_the_door(link: OwnerLin
     assert not link.standbys()
 
 
-def test_the_heir_is_one_that_waits_for_a_handover_or_the_one_that_is_asked_for(
-    link: OwnerLink, asked: list[str]
-) -> None:
+def test_the_heir_is_a_standby_that_waits_for_a_handover_or_the_named_one(link: OwnerLink, asked: list[str]) -> None:
     with met(link, hello(pid=1)), met(link, hello(pid=2, handover_only=True)), met(link, hello("command")) as command:
         until(lambda: len(link.standbys()) == 2)
         assert link.heir == ""

@@ -51,7 +51,7 @@ def test_silence_is_suspected_at_its_limit_and_not_before(state: ProcessState, l
 
 
 @pytest.mark.parametrize("state", HERE)
-def test_an_event_loop_that_stands_still_is_suspected_though_beats_come(state: ProcessState) -> None:
+def test_an_event_loop_that_hangs_is_suspected_though_beats_come(state: ProcessState) -> None:
     detector, now = beaten(5, state=state)
     for still in (HUNG_SECONDS - 0.1, HUNG_SECONDS):
         now += BEAT_SECONDS
