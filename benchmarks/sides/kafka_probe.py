@@ -84,8 +84,8 @@ def main() -> None:
             raise RuntimeError(f"{count - len(took)} messages did not come out")
         first = consumer.poll(0.05)
         for message in [] if first is None else [first, *consumer.consume(MOST_MESSAGES, 0)]:
-            if message.error() is not None:
-                continue
+            if message.error() is not None or message.value() is None:
+                continue  # a deletion
             found = _SENT.search(message.value() or b"")
             if found is None:
                 raise RuntimeError(f"not a message of this probe: {message.value()!r}")
