@@ -276,6 +276,29 @@ def test_every_row_has_one_writer_and_a_key_too_whatever_pieces_they_come_in(
     assert [sorted(map(repr, part)) for part in again] == [sorted(map(repr, part)) for part in parts]
 
 
+@given(st.dictionaries(st.binary(max_size=2), st.booleans(), max_size=20), st.integers(0, 20), st.integers(1, 3))
+def test_of_upserts_a_key_gets_its_new_value_alone_whatever_pieces_its_old_row_is_in(
+    keys: dict[bytes, bool], cut: int, writers: int
+) -> None:
+    gone = [(key, None) for key in keys]
+    come = [(key, b"new") for key, stays in keys.items() if stays]
+    rows = [*come[cut:], *gone, *come[:cut]]
+    pieces = [
+        pa.table(
+            {"key": pa.array([k for k, _ in part], pa.binary()), "value": pa.array([v for _, v in part], pa.binary())}
+        )
+        for part in (rows[:cut], rows[cut:])
+    ]
+    written = [
+        (row["key"], row["value"])
+        for writer in range(writers)
+        for part in part_of(pieces, writer, writers, upserts=True)
+        for row in part.to_pylist()
+    ]
+    assert len(written) == len(keys)
+    assert dict(written) == {key: b"new" if stays else None for key, stays in keys.items()}
+
+
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.text(), st.floats(), st.booleans())))
 def test_json_reads_as_what_was_written(rows: list[tuple[int, str, float, bool]]) -> None:
     texts = [text for _, text, _, _ in rows]

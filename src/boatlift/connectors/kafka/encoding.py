@@ -124,7 +124,7 @@ def groups_of(keys: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def part_of(pieces: Sequence[pa.Table], writer: int, writers: int, *, upserts: bool) -> list[pa.Table]:
-    """Return a writer's messages, in their order; deletions of upserts come first.
+    """Return a writer's messages, in their order. Of upserts deletions come first, unless the key gets another value.
 
     Args:
         pieces: The messages, with their groups unless they were staged for one writer.
@@ -134,8 +134,10 @@ def part_of(pieces: Sequence[pa.Table], writer: int, writers: int, *, upserts: b
         return parts
     deletes = [part.filter(pc.is_null(part.column(VALUE))) for part in parts]
     holding = [part.filter(pc.is_valid(part.column(VALUE))) for part in parts]
-    _refuse_duplicates(holding)
-    return [*deletes, *holding]
+    held = pa.chunked_array([chunk for part in holding for chunk in part.column(KEY).chunks], pa.binary())
+    _refuse_duplicates(held)
+    gone = [part.filter(pc.invert(pc.is_in(part.column(KEY), value_set=held))) for part in deletes]
+    return [*gone, *holding]
 
 
 def _of_writer(piece: pa.Table, writer: int, writers: int) -> pa.Table:
@@ -146,10 +148,7 @@ def _of_writer(piece: pa.Table, writer: int, writers: int) -> pa.Table:
     return piece.take(pa.array(np.flatnonzero(groups.to_numpy() % writers == writer)))
 
 
-def _refuse_duplicates(parts: Sequence[pa.Table]) -> None:
-    if not parts:
-        return
-    keys = pa.chunked_array([chunk for part in parts for chunk in part.column(KEY).chunks], pa.binary())
+def _refuse_duplicates(keys: pa.ChunkedArray) -> None:
     if pc.count_distinct(keys, "all").as_py() == len(keys):
         return
     counts = pc.value_counts(keys)
