@@ -60,13 +60,14 @@ def main() -> None:
 GROUPS = {
     "The program": ("Dataflow", "Stream", "Grouped", "window"),
     "Sources": ("files", "kafka.source", "push", "generator"),
-    "Sinks": ("sqlite", "postgres", "mysql", "parquet", "delta", "kafka.sink", "foreach", "http_post", "stdout"),
+    "Sinks": ("sqlite", "postgres", "mysql", "parquet", "delta", "kafka.sink", "foreach", "http_post", "reply",
+              "stdout"),
     "Policies": ("Ephemeral", "Lazy", "Eager", "History", "Batch"),
     "Inside of transforms": ("now", "rand", "uuid", "call"),
     "State and timers": ("KeyedBatch", "Processed", "Timers", "StatefulOperator"),
     "Run and look": (
         "session", "store", "run", "start", "Running", "Progress", "plan", "evolution", "rewind", "Keep", "status",
-        "Receipt", "Delivery",
+        "seen", "sql", "Receipt", "Delivery",
     ),
     "Errors": (
         "BoatliftError", "InvalidError", "DataError", "DivergedError", "UnavailableError", "UserCodeError",

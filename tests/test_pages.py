@@ -24,6 +24,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import boatlift as bl
+from boatlift.console import programs
 from boatlift.console.plan import show_plan
 from boatlift.dataflow.processors import SinkSpec
 from boatlift.storage.local import LocalStore
@@ -34,6 +35,7 @@ from support.commands import exit_status
 from support.pages import TEXT, block_of_file, blocks, built, flights_of
 from support.push.receiver import receiving
 from support.reader import cut_year
+from support.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,7 +113,9 @@ def weeks(year: Path, tmp_path: Path, place: Callable[[Path], None]) -> Path:
     return tmp_path
 
 
-def test_reading_the_results_gives_what_is_said(weeks: Path, spark: SparkSession) -> None:
+def test_reading_the_results_gives_what_is_said(
+    weeks: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for week in sorted((weeks / "weeks").iterdir())[3:]:
         week.unlink()
     bl.run(built()["flow"], "out/store", available_now=True, spark=spark)
@@ -130,6 +134,21 @@ def test_reading_the_results_gives_what_is_said(weeks: Path, spark: SparkSession
     assert sorted(map(tuple, now)) == sorted(answers)
     assert total == [(sum(row[2] for row in answers),)]
     assert len(ever) > len(now)
+    flow = built()["flow"]
+    names |= {"bl": bl, "flow": flow}
+    (asking,), (command,) = (blocks("Ask a dataflow", language) for language in ("python", "sh"))
+    exec(asking.text, names)
+    asked = [(row["dest"], row["flights"]) for row in names["answer"].rows.to_pylist()]
+    assert asked == sorted(((row[1], row[2]) for row in answers if row[0] == "JFK"), key=lambda each: -each[1])[:3]
+    assert names["answer"].steps.keys() == {"delays"}
+    (seeing,) = blocks("Was it seen?", "python")
+    first = min((weeks / "weeks").iterdir()).name
+    assert all(eval(seeing.text.replace("week-01.csv", first), names).values())
+    monkeypatch.setattr(programs, "check_flow", lambda _: None)
+    monkeypatch.setattr(programs, "load_flow", lambda *_: flow)
+    assert exit_status(shlex.split(command.text)[1:]) == 0
+    printed = capsys.readouterr().out
+    assert all(origin in printed for origin in {row[0] for row in answers})
 
 
 @pytest.mark.kafka
@@ -171,20 +190,27 @@ def test_the_kafka_example_takes_messages_and_gives_messages(
 
 
 @pytest.mark.usefixtures("spark")
+def boats() -> list[tuple[str, int]]:
+    with closing(sqlite3.connect("shop.db")) as database:
+        return database.execute("SELECT * FROM stock").fetchall()
+
+
 def test_pushes_from_python_and_by_curl_are_answered_as_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert shutil.which("curl"), "the page's commands are curl's: install it"
-    source, pushing, keyed = blocks(PUSH, "python")
-    (typed,) = blocks(PUSH, "")
-    with closing(socket.socket()) as free:
+    source, pushing, keyed, answering = blocks(PUSH, "python")
+    typed, asking = blocks(PUSH, "")
+    with closing(socket.socket()) as free, closing(socket.socket()) as other:
         free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+        other.bind(("127.0.0.1", 0))
+        port, to_ask = str(free.getsockname()[1]), str(other.getsockname()[1])
     names: dict[str, Any] = {"bl": bl, "flow": bl.Dataflow("pages")}
     exec(compile(source.text.replace("8080", port), "a page", "exec"), names)
     names["orders"].sink("taken", bl.parquet("taken"))
     exec(compile(keyed.text, "a page", "exec"), names)
+    exec(compile(answering.text.replace("8081", to_ask), "a page", "exec"), names)
     exec(compile(pushing.text, "a page", "exec"), names)
     try:
         commands = typed.text.replace("localhost:8080", f"localhost:{port}")
@@ -195,13 +221,17 @@ def test_pushes_from_python_and_by_curl_are_answered_as_is_printed(
         assert names["flow"].pushed("orders", "4712").rows == 1
         names["flow"].push("stock", [{"item": "lock", "pieces": 1}])
         exec(compile(keyed.text.rpartition("# ")[2], "a page", "exec"), names)
+        until(lambda: names["running"].status().state == "alive" and boats() == [("boat", 3)])
+        for command, answer in re.findall(r"^(curl.+)\n# (.+)$", asking.text, re.MULTILINE):
+            command = command.partition("   ")[0].replace("8081", to_ask)
+            done = subprocess.run(["sh", "-ec", command], capture_output=True, text=True, check=True)
+            assert done.stdout == answer
     finally:
         names["running"].stop()
     bl.run(names["flow"], "store", available_now=True)  # rows that were recorded, and not taken before the stop
     taken = pq.read_table(tmp_path / "taken").to_pylist()
     assert sorted((row["id"], row["item"], row["price"]) for row in taken) == [(1, "boat", 9.5), (2, "lock", 1.5)]
-    with closing(sqlite3.connect("shop.db")) as database:
-        assert database.execute("SELECT * FROM stock").fetchall() == [("boat", 3)]
+    assert boats() == [("boat", 3)]
 
 
 def test_joins_and_functions_run_and_give_what_is_said(weeks: Path, spark: SparkSession) -> None:

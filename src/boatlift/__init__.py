@@ -99,9 +99,12 @@ __all__ = [
     "postgres",
     "push",
     "rand",
+    "reply",
     "rewind",
     "run",
+    "seen",
     "session",
+    "sql",
     "sqlite",
     "start",
     "status",
@@ -124,15 +127,17 @@ _CONNECTORS = (
     "parquet",
     "postgres",
     "push",
+    "reply",
     "sqlite",
     "stdout",
 )
 _LATER = {
     name: module
     for module, names in {
+        "boatlift.api.asked": ("sql",),
         "boatlift.api.dataflow": ("Dataflow",),
         "boatlift.api.evolution": ("evolution", "rewind"),
-        "boatlift.api.reports": ("plan", "status"),
+        "boatlift.api.reports": ("plan", "seen", "status"),
         "boatlift.api.running": ("Running", "run", "start", "store"),
         "boatlift.api.streams": ("Stream",),
         "boatlift.connectors": _CONNECTORS,

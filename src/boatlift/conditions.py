@@ -34,7 +34,8 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "EMPTY_DATAFLOW": Condition(
         "InvalidError",
-        "the dataflow has no source or no sink, or nothing reads an operator's rows or a source's dead letters",
+        "the dataflow has no source, or neither a sink nor an aggregate; or nothing reads an operator's rows or a "
+        "source's dead letters",
         "add what is missing",
     ),
     "BAD_NAME": Condition(
@@ -356,6 +357,17 @@ CONDITIONS: dict[str, Condition] = {
         "InvalidError",
         "a step has two rows for one key of a keyed sink, or a second row for a unique key",
         "aggregate by that key, or add columns to it",
+    ),
+    "ANSWER_CHANGED": Condition(
+        "DataError", "the row that answers a push is taken back", "let a row answer only when it is final"
+    ),
+    "ANSWER_WITHOUT_KEY": Condition(
+        "DataError", "a row of answers has no key of a push", "pass the key column on, or filter such rows out"
+    ),
+    "NOT_KEPT": Condition(
+        "InvalidError",
+        "a query reads a processor whose state has not all of its rows, or several without a checkpoint at one step",
+        "keep the rows in an aggregate; or ask later, or give the aggregates one policy",
     ),
     "INPUT_UNAVAILABLE": Condition(
         "UnavailableError",

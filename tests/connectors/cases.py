@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import ClassVar
@@ -18,6 +19,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from boatlift.connectors import files, generator, push
 from boatlift.connectors.files.bucket.source import BucketFilesSource
+from boatlift.connectors.files.http.source import HttpSource
 from boatlift.connectors.push.rows import PushedRows
 from boatlift.dataflow.contracts import Json, Source
 from boatlift.storage.input_log import InputLog
@@ -26,6 +28,7 @@ from boatlift.storage.records.codec import Push as StoredPush
 from connectors.conformance import Row
 from connectors.sink_cases import flip_a_bit
 from connectors.source_laws import SourceCase
+from support.http_resource import Resource, served
 
 
 def _rows(number: int) -> list[Row]:
@@ -254,6 +257,69 @@ class ParquetRangesCase(ParquetFilesCase):
 
         changed = {"one bit, same size and time": flip, "one bit of the footer": flip_footer}
         return {**_tampers(), **{name: ("INPUT_CHANGED", change) for name, change in changed.items()}}
+
+
+class ByHttp(FilesCase):
+    """A text that grows on a server, recorded in a store in the folder; comes before the case of a folder."""
+
+    @staticmethod
+    def resource(folder: Path) -> Resource:
+        if folder not in _SERVED:
+            _SERVED[folder] = _SERVERS.enter_context(served())
+            _SERVED[folder].body = None
+        return _SERVED[folder]
+
+    @staticmethod
+    def schema() -> dict[str, object]:
+        return {"schema": "id BIGINT, text STRING", "header": False}
+
+    @classmethod
+    def make(cls, folder: Path) -> Source:
+        source = files(cls.resource(folder).url, every="1 second", **cls.schema())  # type: ignore[arg-type]
+        assert isinstance(source, HttpSource)
+        source._inputs._clock = _an_hour_later
+        (folder / "scratch").mkdir(exist_ok=True)
+        source.attach(LocalStore.open(folder / "store", create=True), folder / "scratch", "rows")
+        return source
+
+    @classmethod
+    def add(cls, folder: Path, number: int) -> list[Row]:
+        rows, resource = _rows(number), cls.resource(folder)
+        resource.body = (resource.body or b"") + "".join(f"{key},{text}\n" for key, text in rows).encode()
+        return rows
+
+    @classmethod
+    def tampers(cls) -> dict[str, tuple[str, Callable[[Path, Json], None]]]:
+        def recorded(tamper: Callable[[Path, Json], None]) -> Callable[[Path, Json], None]:
+            return lambda folder, position: tamper(folder / "store" / "fetched" / "rows", position)
+
+        tampers = {**_tampers(), "one bit, same size and time": ("INPUT_CHANGED", _flip_in_range)}
+        return {name: (condition, recorded(tamper)) for name, (condition, tamper) in tampers.items()}
+
+
+def _flip_in_range(folder: Path, position: Json) -> None:
+    entry = position["files"][0]
+    flip_a_bit(folder / entry["path"], entry.get("begin", 0))
+
+
+_SERVED: dict[Path, Resource] = {}
+_SERVERS = ExitStack()
+
+
+class CsvByHttpCase(ByHttp):
+    """Each body, or what has come to it, in one step."""
+
+
+class CsvRangesByHttpCase(ByHttp):
+    """Several steps a body."""
+
+    @staticmethod
+    def schema() -> dict[str, object]:
+        return {**ByHttp.schema(), "max_bytes_per_step": 100}
+
+    @classmethod
+    def tampers(cls) -> dict[str, tuple[str, Callable[[Path, Json], None]]]:
+        return {name: each for name, each in super().tampers().items() if name != "grown"}  # no range has the end
 
 
 class InBucket(FilesCase):

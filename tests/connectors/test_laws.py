@@ -8,8 +8,10 @@ import pytest
 
 from boatlift.testing.object_server import ObjectServer
 from connectors.cases import (
+    CsvByHttpCase,
     CsvCase,
     CsvInBucketCase,
+    CsvRangesByHttpCase,
     CsvRangesCase,
     CsvRangesInBucketCase,
     GeneratorCase,
@@ -182,3 +184,11 @@ class TestPush(SourceLaws):
 
 class TestUpserts(SourceLaws):
     case = UpsertCase
+
+
+class TestCsvFilesByHttp(SourceLaws):
+    case = CsvByHttpCase
+
+
+class TestCsvRangesByHttp(SourceLaws):
+    case = CsvRangesByHttpCase

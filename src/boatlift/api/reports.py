@@ -10,6 +10,7 @@ from boatlift.connectors.kit import checked_options
 from boatlift.dataflow import plan as planned
 from boatlift.operators import operators_with_status
 from boatlift.runtime.inspect.program import ProgramReport, plan_of
+from boatlift.runtime.inspect.seen import Seen, seen_in
 from boatlift.runtime.inspect.status import DataflowStatus, status_at
 from boatlift.storage.opening import StorePlace
 
@@ -68,3 +69,27 @@ def status(store: StorePlace) -> DataflowStatus:
         DataError: The store's log cannot be read.
     """
     return status_at(store, operators_with_status())
+
+
+@checked_options("bl.seen")
+def seen(flow: Dataflow, store: StorePlace, source: str, item: str) -> Seen:
+    """Return whether an item of input was recorded, and in which sinks its results are visible, by the log.
+
+    Args:
+        flow: The dataflow.
+        store: The folder of its durable state; a process may run the dataflow meanwhile.
+        source: The source.
+        item: A file's name below the source's folder; a message of Kafka as `topic/partition:offset`; the key of a
+            push.
+
+    Raises:
+        InvalidError: `[STORE_NOT_FOUND]`; `[BAD_OPTION]` there is no such source, or its input has no names.
+        DataError: The store cannot be read.
+
+    Examples:
+        >>> flights.sink("copy", bl.parquet("copy"))
+        >>> bl.run(flow, "store", available_now=True)
+        >>> bl.seen(flow, "store", "flights", "1.csv").sinks
+        {'copy': True}
+    """
+    return seen_in(planned(flow), store, source, item)

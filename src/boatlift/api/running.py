@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from pyspark.sql import SparkSession
 
+from boatlift.api.asked import Answer, KeptTables
 from boatlift.api.by_value import pickle_by_value
 from boatlift.api.dataflow import Dataflow
 from boatlift.api.registry import ON_SPARK
@@ -137,7 +138,7 @@ def run(
 def run_with(flow: Dataflow, store: str | Path | Store, options: RunOptions, spark: SparkSession | None) -> None:
     """Run a dataflow by options; as `run`."""
     creates = options.replica or not (options.standby or options.goes_back)
-    run_plan(*_prepared(flow, store, spark, create=creates), options)
+    run_plan(*prepared(flow, store, spark, create=creates), options)
 
 
 def run_plan(planned: Plan, store: Store, spark: SparkSession, options: RunOptions = _DEFAULTS) -> None:
@@ -164,8 +165,10 @@ def run_plan(planned: Plan, store: Store, spark: SparkSession, options: RunOptio
 class Running:
     """A dataflow that runs in the background of a notebook; `start` returns it."""
 
-    def __init__(self, host: Host, name: str, store: str | Path | Store) -> None:
-        self._host, self._name, self._store = host, name, store
+    def __init__(self, host: Host, store: str | Path | Store, planned: Plan, spark: SparkSession) -> None:
+        self._host, self._name, self._store = host, planned.dataflow, store
+        self._planned, self._spark = planned, spark
+        self._tables: KeptTables | None = None
         self._error: BaseException | None = None
         with raising_jvm_died():
             host.claim()
@@ -202,6 +205,12 @@ class Running:
         if not isinstance(self._store, StorePlace):
             raise InvalidError("BAD_OPTION", "status() reads a store by its place: start with store='FOLDER'")
         return status(self._store)
+
+    def sql(self, query: str) -> Answer:
+        """Ask what the dataflow keeps, as `bl.sql` does."""
+        with raising_jvm_died():
+            self._tables = self._tables or KeptTables(self._spark, self._planned)
+            return self._tables.ask(_opened(self._store, create=False), query)
 
     def stop(self) -> None:
         """Stop the dataflow cleanly, and wait for its end; raise the error that ended it, if one did."""
@@ -262,7 +271,8 @@ def start(
         step_timeout, listen=listen, plain=plain,
     )  # fmt: skip
     with raising_jvm_died():
-        return Running(_host(*_prepared(flow, store, spark), options), flow.name, store)
+        planned, opened, found = prepared(flow, store, spark)
+        return Running(_host(planned, opened, found, options), store, planned, found)
 
 
 @checked_options("bl.store")
@@ -343,9 +353,10 @@ def _opened(store: str | Path | Store, *, create: bool) -> Store:
     return store
 
 
-def _prepared(
+def prepared(
     flow: Dataflow, store: str | Path | Store, spark: SparkSession | None, *, create: bool = True
 ) -> tuple[Plan, Store, SparkSession]:
+    """Return the plan of a dataflow, its store, and its session; arguments as for `run`."""
     opened, found = _opened(store, create=create), session_of(flow, spark)
     opened = suited_to(opened, str(found.sparkContext.master))
     if isinstance(opened, ObjectStore):  # workers of other machines have no file that says so

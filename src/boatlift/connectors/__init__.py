@@ -8,7 +8,7 @@ from boatlift.connectors.delta.sink import delta
 from boatlift.connectors.files.options import files
 from boatlift.connectors.generator import generator
 from boatlift.connectors.parquet.sink import parquet
-from boatlift.connectors.push import push
+from boatlift.connectors.push import push, reply
 from boatlift.connectors.sqlite.sink import sqlite
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "parquet",
     "postgres",
     "push",
+    "reply",
     "sqlite",
     "stdout",
 ]

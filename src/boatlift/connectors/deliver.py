@@ -7,7 +7,6 @@ step in tasks. A process that dies after the delivery and before the log's recor
 from __future__ import annotations
 
 import base64
-import re
 import socket
 import sys
 import traceback
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 import xxhash
 
 from boatlift.connectors.kit import SinkBase, checked_options, read_pieces, whole_number
+from boatlift.connectors.kit.http_client import PASSING, is_header
 from boatlift.connectors.kit.step_rows import ordered_part
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import Delivery, Json, Outcome, SinkCapabilities, SinkContext, Staged
@@ -31,15 +31,8 @@ if TYPE_CHECKING:
 
 _TYPES = {"json": "application/json", "lines": "application/x-ndjson"}
 
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-
-_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-
 LONGEST_REST = 30
 """The most seconds between two attempts, whatever `Retry-After` says: a waiting task delays the end of a run."""
-
-_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Answers after which the same request may succeed later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +331,7 @@ def http_post(
     if not _is_seconds(timeout):
         raise InvalidError("BAD_OPTION", f"timeout is {timeout!r}: give seconds, more than 0")
     for name, value in (headers or {}).items():
-        if not _is_header(name, value):
+        if not is_header(name, value):
             raise InvalidError("BAD_OPTION", f"header {name!r} has characters that HTTP does not carry: encode them")
     own = [name for name in headers or {} if name.lower() in ("idempotency-key", "content-type")]
     if own:
@@ -390,7 +383,7 @@ class _Post:
             self.tries - 1,
             redirect=False,
             allowed_methods=None,
-            status_forcelist=_PASSING,
+            status_forcelist=PASSING,
             backoff_factor=0.2,
             backoff_max=LONGEST_REST,
             retry_after_max=LONGEST_REST,
@@ -416,18 +409,9 @@ class _Post:
             return
         text = _one_line(answer.data.decode(errors="replace"))
         said = f"{self.shown} answered {answer.status} to request {key}{text and f': {text}'}"
-        if answer.status in _PASSING:
+        if answer.status in PASSING:
             raise UnavailableError("SINK_FAILED", f"{said}; the step is delivered again")
         raise UnavailableError("SINK_REFUSED", f"{said}; correct the receiver, or the options, and run again")
-
-
-def _is_header(name: object, value: object) -> bool:
-    return (
-        isinstance(name, str)
-        and isinstance(value, str)
-        and _HEADER.fullmatch(name) is not None
-        and _VALUE.fullmatch(value) is not None
-    )
 
 
 def _one_line(text: str) -> str:

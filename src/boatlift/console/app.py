@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from boatlift._version import __version__
+from boatlift.console.asked import seen, sql
 from boatlift.console.messages import (
     Json,
     JsonLines,
@@ -211,6 +212,8 @@ def handover(*, store: StorePath, to: Annotated[str, Parameter(show_default=Fals
 
 
 app.command(keep)
+app.command(sql)
+app.command(seen)
 app.command(rewind)
 app.command(reset)
 

@@ -66,6 +66,7 @@ class Operator(ABC):
         options: The names of the fields that `describe` shows.
         timing: The times of its steps.
         ends_job: Whether the last stage of a job does its work, so that no other operator follows in that job.
+        keeps_rows: Whether its state has all rows that hold, which a query can read. So it needs no reader.
         status_key: The section of `boatlift status --json` for its own numbers; empty if it has none. An operator with
             such numbers ends its job.
         of_steps: Why one step over its whole input gives other rows than all its steps together, after the operator's
@@ -77,6 +78,7 @@ class Operator(ABC):
     timing: ClassVar[Timing] = Timing.EPOCHS
     keeps_state: ClassVar[bool] = False
     ends_job: ClassVar[bool] = False
+    keeps_rows: ClassVar[bool] = False
     status_key: ClassVar[str] = ""
     of_steps: ClassVar[str] = "gives other rows if its input comes in other steps"
 

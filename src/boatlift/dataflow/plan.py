@@ -119,7 +119,7 @@ def plan(dataflow: Graph) -> Plan:
     processors = {name: each for name, each in dataflow.processors.items() if name not in dataflow.unused}
     sources = {p.name: p for p in processors.values() if isinstance(p, SourceSpec)}
     sinks = {p.name: p for p in processors.values() if isinstance(p, SinkSpec)}
-    if not sources or not sinks:
+    if not sources or not (sinks or any(map(_can_be_asked, processors.values()))):
         missing = "sink" if dataflow.processors else "source"
         raise InvalidError("EMPTY_DATAFLOW", f"{dataflow.name} has no {missing}, so it would do nothing: add one")
     dataflow.check()
@@ -147,10 +147,15 @@ def _divided(name: str, processors: Mapping[str, Processor], ticks: SourceSpec |
     sources = {p.name: p for p in processors.values() if isinstance(p, SourceSpec)}
     sinks = {p.name: p for p in processors.values() if isinstance(p, SinkSpec)}
     read = {each for processor in processors.values() for each in processor.reads}
-    unread = next((each for each in processors if each not in read and each not in sinks), None)
+    ends = {each for each, processor in processors.items() if each in sinks or _can_be_asked(processor)}
+    unread = next((each for each in processors if each not in read and each not in ends), None)
     if unread is not None:
         raise InvalidError("EMPTY_DATAFLOW", f"nothing reads {unread}: give it a sink, or remove it")
     return Plan(name, processors, sources, units_of(processors), sinks, _rows(processors), ticks)
+
+
+def _can_be_asked(processor: Processor) -> bool:
+    return not isinstance(processor, SourceSpec | SinkSpec) and processor.keeps_rows
 
 
 def _rows(processors: Mapping[str, Processor]) -> dict[str, Rows]:

@@ -31,6 +31,7 @@ class Aggregate(KeyedOperator):
 
     kind = "aggregate"
     of_steps = ""
+    keeps_rows = True
     options = ("keys",)
     keys: tuple[str, ...]
     columns: tuple[Column, ...]

@@ -132,10 +132,10 @@ class SparkEngine:
             engine.start(beginning)
             for unit in past.time:
                 if unit in past.kept:
-                    rows.take_kept(engine._program.units[unit], engine._jobs)
+                    rows.take_kept(engine._program.units[unit], engine.jobs)
                 else:
                     rows.execute(unit, partial(engine._execute, unit))
-            return rows.results(self._spark, engine._jobs, self.plan, self._program.units, alone)
+            return rows.results(self._spark, engine.jobs, self.plan, self._program.units, alone)
         finally:
             engine.close()
 
@@ -165,23 +165,26 @@ class SparkEngine:
         self._files = ScratchFiles(scratch, beginning.files)
         if self._long_running and has_workers(self._spark):
             self._job = LongRunningJob(self._spark, self._group, slots_left(self.plan))
-        self._jobs = Jobs(
+        self.jobs = Jobs(
             self._spark, self.plan, self._inputs, planner, self._group, self._files, self._background, self._job
         )
         self._steps = {name: self._steps_of(unit) for name, unit in units.items()}
+        for name, each in self.plan.sources.items():
+            if (records := each.source.capabilities.records_input) is not None:
+                records.attach(beginning.store, scratch, name)
         self._input_logs.open(beginning)
 
     def _steps_of(self, unit: CompiledUnit) -> Steps:
         decisive: object = unit.decisive
         match decisive:
             case HasSteps() as own:
-                return own.steps(unit, self._jobs)
+                return own.steps(unit, self.jobs)
             case CompiledKeyed(kernel=kernel):
-                return KeyedSteps(unit, self._jobs, kernel)
+                return KeyedSteps(unit, self.jobs, kernel)
             case Compiled(beside=True):
-                return BatchSteps(unit, self._jobs)
+                return BatchSteps(unit, self.jobs)
             case _:
-                return RowSteps(unit, self._jobs)
+                return RowSteps(unit, self.jobs)
 
     def skip(self, skips: Skips) -> None:
         """Execute some steps, and read some messages, as if they had no rows; set bad rows aside."""
@@ -346,7 +349,7 @@ class SparkEngine:
         if all(message.payload is None for message in take.inputs):  # an upstream of a sequence sent nothing
             return StepResult(0, NOTHING, {}, state)
         if (unit, take.number) in self._skips.steps:
-            return self._jobs.result(self._program.units[unit], take, (), state, 0.0)
+            return self.jobs.result(self._program.units[unit], take, (), state, 0.0)
         return self._without_bad_rows(unit, take, lambda: self._steps[unit].run(take, state))
 
     def _without_bad_rows(self, unit: str, take: StepInput, execute: Callable[[], _T]) -> _T:
@@ -362,7 +365,7 @@ class SparkEngine:
 
     def probe(self, batch: str, message: Message) -> RowProbe:
         take = StepInput(message.time, (message,))
-        return self._without_bad_rows(batch, take, lambda: row_probe(self._program.units[batch], take, self._jobs))
+        return self._without_bad_rows(batch, take, lambda: row_probe(self._program.units[batch], take, self.jobs))
 
     def commit(self, sink: str, time: int, payload: Any) -> Outcome:
         step = payload_of(payload)

@@ -83,7 +83,7 @@ class BucketClient:
         """
         from obstore.exceptions import BaseError, PreconditionError
 
-        for last in self.tries(act):
+        for last in tries(f"{act} in {self._url}", self.retry_for):
             self.check_process()
             try:
                 return ask()
@@ -156,17 +156,6 @@ class BucketClient:
         """Return the error of an object that is not there."""
         return DataError("MISSING_OBJECT", f"{name} is not in {self._url}: {RESTORE}")
 
-    def tries(self, act: str) -> Iterator[bool]:
-        """Yield until time is up, with growing rests; True for the last time. After a second it is told."""
-        rest, deadline = _FIRST_REST, time.monotonic() + self.retry_for
-        while (now := time.monotonic()) < deadline:
-            yield False
-            time.sleep(min(rest, max(0.0, deadline - now)))
-            if rest < _LOUD <= 2 * rest:
-                logger.warning("%s in %s has no clear answer yet: trying for %.0f s", act, self._url, self.retry_for)
-            rest = min(2 * rest, _LONGEST_REST)
-        yield True
-
     def refuse_for_good(self, act: str, error: BaseException) -> None:
         """Raise if an error is one that the same request would get again."""
         text = str(error)
@@ -205,6 +194,18 @@ class BucketClient:
             retry_config={"max_retries": 0},  # a request that is sent again by itself hides which one has won
             **own,
         )
+
+
+def tries(act: str, seconds: float) -> Iterator[bool]:
+    """Yield until time is up, with growing rests; True for the last time. After a second it is told."""
+    rest, deadline = _FIRST_REST, time.monotonic() + seconds
+    while (now := time.monotonic()) < deadline:
+        yield False
+        time.sleep(min(rest, max(0.0, deadline - now)))
+        if rest < _LOUD <= 2 * rest:
+            logger.warning("%s has no clear answer yet: trying for %.0f s", act, seconds)
+        rest = min(2 * rest, _LONGEST_REST)
+    yield True
 
 
 def client_of(url: str, endpoint: str, *, inputs: bool = False) -> BucketClient:

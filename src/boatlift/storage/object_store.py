@@ -28,7 +28,7 @@ from boatlift.errors import (
     InvalidError,
     UnavailableError,
 )
-from boatlift.storage.bucket_client import PART_BYTES, RETRY_FOR, BucketClient, endpoint_of, words_of
+from boatlift.storage.bucket_client import PART_BYTES, RETRY_FOR, BucketClient, endpoint_of, tries, words_of
 from boatlift.storage.identities import IDENTITY
 from boatlift.storage.local import LocalStore
 from boatlift.storage.object_cache import (
@@ -41,7 +41,7 @@ from boatlift.storage.object_cache import (
     trim_cache,
 )
 from boatlift.storage.remote_files import folder_of, made, remote_of, stay_here
-from boatlift.storage.store import PART, SCRATCH, TEMPORARY, Requests, parts_of
+from boatlift.storage.store import FETCHED, PART, SCRATCH, TEMPORARY, Requests, parts_of
 
 TOKEN = "boatlift-writer"  # noqa: S105 - the name of an attribute
 """The attribute of an object with the token of the call that created it."""
@@ -49,7 +49,7 @@ TOKEN = "boatlift-writer"  # noqa: S105 - the name of an attribute
 RUNS = "runs/"
 """Objects whose names are never given again."""
 
-READ_BY_TASKS = (RUNS, "input/")
+READ_BY_TASKS = (RUNS, "input/", FETCHED)
 """Objects that tasks read as soon as they are created."""
 
 _CONNECTIONS = 16
@@ -269,7 +269,7 @@ class ObjectStore:
             raise self._discarded(name) from None
         client = self._client.of(size)
         token = secrets.token_hex(16)
-        for last in self._client.tries(f"creating {name}"):
+        for last in tries(f"creating {name} in {self.url}", self._client.retry_for):
             error: BaseException | None = None
             try:
                 self._client.check_process()

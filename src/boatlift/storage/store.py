@@ -30,6 +30,9 @@ from boatlift.errors import InvalidError
 TEMPORARY, SCRATCH = "tmp", "scratch"
 """The store's own folders, which hold no objects."""
 
+FETCHED = "fetched/"
+"""Input that sources have fetched, whole (`boatlift.connectors.files.http`)."""
+
 PART = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,200}\Z")
 """A part of a name."""
 

@@ -31,7 +31,7 @@ from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.payloads import input_log_of, runs_of
 from boatlift.storage.records.records import RunRef
 from boatlift.storage.remembered_keys import KEYS_FOLDER
-from boatlift.storage.store import Store
+from boatlift.storage.store import FETCHED, Store
 
 READ_BYTES = 1024 * BLOCK_BYTES
 
@@ -81,12 +81,30 @@ def verify(store: Store) -> Iterator[Finding]:
         for source, determinants in log.history.live_records.determinants.items()
     }
     yield from verify_input(store, log.store_id, {source: number for source, number in newest.items() if number})
+    yield from _check_fetched(store, log.history)
     needed = {*IDENTITIES, SECRET, *log.history.live_runs(), *log.objects_of_facts, *of_names, *map(name_of, claims)}
     for name in store.list(""):
-        kept = name.startswith((INPUT, COMPACTED, KEYS_FOLDER, STOPS, BAD_ROWS))
+        kept = name.startswith((INPUT, COMPACTED, KEYS_FOLDER, STOPS, BAD_ROWS, FETCHED))
         belongs = kept or (name.startswith(LOG) and name >= name_of(log.manifest))
         if name not in needed and not belongs:
             yield _unnamed(name)
+
+
+def _check_fetched(store: Store, history: LogHistory) -> Iterator[Finding]:
+    """Check fetched input by the digests in the positions of recorded steps."""
+    for source, determinants in history.live_records.determinants.items():
+        bodies = set(store.list(f"{FETCHED}{source}/"))
+        for fact in determinants.values() if bodies else ():
+            for file in (fact.outcome or {}).get("position", {}).get("files", ()):
+                name = f"{FETCHED}{source}/{file['path']}"
+                if name not in bodies:
+                    continue
+                begin, digest = file.get("begin", 0), xxhash.xxh3_128()
+                end = file["end"] if "end" in file else file["size"]
+                for at in range(begin, end, READ_BYTES):
+                    digest.update(store.read(name, at, min(READ_BYTES, end - at)))
+                if digest.hexdigest() != file["digest"]:
+                    yield Finding(name, "CORRUPT", f"{name} has other bytes than were fetched: {RESTORE}")
 
 
 def _check_object(store: Store, name: str) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ from boatlift.dataflow.contracts import Committed
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 from boatlift.paths import scratch_named
 from boatlift.storage import bucket_client
-from boatlift.storage.bucket_client import RETRY_FOR, BucketClient, client_of, endpoint_of
+from boatlift.storage.bucket_client import RETRY_FOR, BucketClient, client_of, endpoint_of, tries
 from boatlift.storage.filesystem import DurableFolders, FileSystem
 from boatlift.storage.object_store import ObjectStore
 from boatlift.storage.remote_files import remote_of
@@ -348,7 +348,7 @@ class DeltaPlace:
 
     def _ask(self, act: str, ask: Callable[[], _T]) -> _T:
         """Ask until there is an answer, or time is up: the client gives up sooner, after a torn answer at once."""
-        for last in [True] if self.is_local else self._bucket().tries(f"{act} the table"):
+        for last in [True] if self.is_local else tries(f"{act} the table in {self.place}", RETRY_FOR):
             try:
                 with self.errors(act):
                     return ask()

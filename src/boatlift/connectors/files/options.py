@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 from boatlift.connectors.files.bucket.listing import BucketListing
 from boatlift.connectors.files.bucket.source import BucketFilesSource
 from boatlift.connectors.files.compression import is_compressed
 from boatlift.connectors.files.follow.source import TailedFilesSource
+from boatlift.connectors.files.http.listing import HttpListing
+from boatlift.connectors.files.http.source import HttpSource
 from boatlift.connectors.files.lines import LONGEST
 from boatlift.connectors.files.listing import FilesOptions, Listing, Looks
 from boatlift.connectors.files.source import FilesSource
-from boatlift.connectors.kit import Columns, checked_options, columns_of, required_of
+from boatlift.connectors.kit import Columns, checked_options, columns_of, http_client, required_of
 from boatlift.connectors.kit.text_forms import USUAL_TEXT, forms_of, set_options
 from boatlift.dataflow.policies import seconds_in
 from boatlift.errors import InvalidError
@@ -71,6 +74,8 @@ def files(
     order: Literal["name"] | None = None,
     rescan: str = "1 hour",
     poll: str | None = None,
+    every: str | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> FilesSource:
     r"""Return a source of the files in a folder, or of those that match a glob; it finds new files by itself.
 
@@ -79,6 +84,9 @@ def files(
     With `tail` a file may grow, as a log does: what was taken of it must stay, and the file must keep its name.
 
     In a bucket (`s3://bucket/events/*.json`) an object is a file, and tasks read it: nothing else must be installed.
+
+    By HTTP (`https://host/trips.csv.gz`) the resource is a file, too. If its server has strong ETags and ranges, tasks
+    read it there, and it must stay. Otherwise, or with `every` or `headers`, it is recorded in the store first.
 
     Args:
         path: A folder, a file, or a glob (`data/*.csv`); of a bucket, its URL as text.
@@ -116,6 +124,9 @@ def files(
             alone; the first poll of a run, and one each `rescan`, list all, and take what came late.
         rescan: The period between two listings of all names for `order="name"`.
         poll: In a bucket: the least period between two listings. It is at least one second for 1,000 names listed.
+        every: By HTTP: the period between two requests. Other bytes are new input; text that has grown by lines is
+            taken from where it has grown. None: the resource is taken once.
+        headers: By HTTP: headers of each request, such as `Authorization`. Nothing records them.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
@@ -125,13 +136,19 @@ def files(
         >>> more = flow.source("more", source)
     """
     in_bucket = isinstance(path, str) and path.startswith("s3://")
-    if not in_bucket:
-        refuse_url(path, "a source's files", ", or an s3:// URL, as text")
-    looks = _looks(order, rescan, poll)
+    by_http = isinstance(path, str) and path.startswith(("http://", "https://"))
+    if not in_bucket and not by_http:
+        refuse_url(path, "a source's files", ", or an s3:// or https:// URL, as text")
+    looks = _looks(order, rescan, *((every, "every") if by_http else (poll, "poll")))
+    _refuse_options_of("a bucket", in_bucket, endpoint=endpoint, order=order, poll=poll)
+    _refuse_options_of("HTTP", by_http, every=every, headers=headers)
+    listing: Any
     if in_bucket:
-        listing: Any = BucketListing(str(path), endpoint_of(endpoint))
+        listing = BucketListing(str(path), endpoint_of(endpoint))
+    elif by_http:
+        listing = _resource(str(path), looks.poll if every else None, headers)
+        path = http_client.shown(str(path))
     else:
-        _refuse_options_of_buckets(endpoint=endpoint, order=order, poll=poll)
         listing = Listing(path)
     plain = Path(path).with_suffix("") if is_compressed(Path(path)) else Path(path)
     suffix = plain.suffix.removeprefix(".").lower()
@@ -177,12 +194,12 @@ def files(
         described["not_null"] = required
     limits = max_files_per_step, max_bytes_per_step
     checked = FilesOptions(listing, file_format, schema, declared, described, *limits, idle, looks)
-    if in_bucket:
+    if in_bucket or by_http:
         if tail is not False:
-            raise InvalidError("BAD_OPTION", f"tail={tail!r}, but objects of a bucket do not grow: leave out tail")
+            raise InvalidError("BAD_OPTION", f"tail={tail!r} is an option of files in a folder: leave it out")
         if multi_line and name == "csv":
-            raise InvalidError("BAD_OPTION", f"multi_line CSV is not read from buckets: copy {path} to a folder")
-        return BucketFilesSource(checked)
+            raise InvalidError("BAD_OPTION", f"multi_line CSV is read from folders alone: copy {path} to a folder")
+        return HttpSource(checked) if by_http else BucketFilesSource(checked)
     if tail is False:
         return FilesSource(checked)
     if (reason := file_format.whole_because(Path(path))) is not None:
@@ -190,17 +207,29 @@ def files(
     return TailedFilesSource(replace(checked, described={**described, "tail": True}))
 
 
-def _looks(order: str | None, rescan: str, poll: str | None) -> Looks:
+def _looks(order: str | None, rescan: str, poll: str | None, option: str) -> Looks:
     if order not in {None, "name"}:
         raise InvalidError("BAD_OPTION", f"order is {order!r}: give 'name', or leave it out")
-    least = 0.0 if poll is None else seconds_in(poll, "poll")
+    least = 0.0 if poll is None else seconds_in(poll, option)
     return Looks(least, seconds_in(rescan, "rescan") if order else None)
 
 
-def _refuse_options_of_buckets(**options: object) -> None:
+def _refuse_options_of(place: str, is_there: bool, **options: object) -> None:
     for option, value in options.items():
-        if value is not None:
-            raise InvalidError("BAD_OPTION", f"{option} is an option of files in a bucket: leave it out")
+        if value is not None and not is_there:
+            raise InvalidError("BAD_OPTION", f"{option} is an option of files in {place}: leave it out")
+
+
+def _resource(url: str, every: float | None, headers: Mapping[str, str] | None) -> HttpListing:
+    place = urlsplit(url)
+    if not place.hostname:
+        raise InvalidError("BAD_OPTION", f"path {url} names no host: give https://HOST/PATH")
+    if place.username is not None or place.password is not None:
+        raise InvalidError("BAD_OPTION", "the URL holds a password: give it in headers, as Authorization")
+    for name, value in (headers or {}).items():
+        if not http_client.is_header(name, value):
+            raise InvalidError("BAD_OPTION", f"header {name!r} has characters that HTTP does not carry: encode them")
+    return HttpListing(url, every, headers or {})
 
 
 def _idle_of(tail: bool | str, name: str) -> float | None:

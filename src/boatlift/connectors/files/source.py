@@ -80,6 +80,7 @@ class FilesSource(SourceBase):
             gone=self.gone,
             bytes_up_to=self.bytes_up_to,
             divided_anew=self.divided_anew,
+            contains=self.contains,
         )
 
     def describe(self) -> Json:
@@ -130,6 +131,12 @@ class FilesSource(SourceBase):
                     sizes.append(size)
                     times.append(found.st_mtime_ns // 1_000_000)
         return WaitingInput(len(sizes), "files", sum(sizes), min(times, default=None))
+
+    def contains(self, taken: Json, item: str) -> bool:
+        """Return whether a position has the end of a file, or a cursor has it whole."""
+        if "files" not in taken:
+            return item in taken["taken"]
+        return any(file["path"] == item and file.get("end") == file.get("of") for file in taken["files"])
 
     def gone(self, since: Json, upto: Json) -> str:
         with self._reachable():

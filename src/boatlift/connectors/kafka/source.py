@@ -42,6 +42,8 @@ LARGEST_STEP = 1_000_000
 TASK_OFFSETS = 10_000
 """A task reads at least this many offsets, if there are so many: starting a task takes longer than reading less."""
 
+_MESSAGE = re.compile(r"(.+)/(\d+):(\d+)")
+
 MESSAGE_BYTES = 100
 """A guess, for the choice of how many tasks execute a step."""
 
@@ -186,6 +188,7 @@ class KafkaSource(SourceBase):
             rescannable=self,
             bytes_up_to=_bytes_up_to,
             divided_anew=self.divided_anew,
+            contains=_contains,
         )
 
     def _preflight(self) -> None:
@@ -399,3 +402,14 @@ def _flat(offsets: Mapping[str, Mapping[int, int]]) -> dict[Partition, int]:
 
 def _bytes_up_to(cursor: Json) -> int:
     return size_of(taken_up_to(cursor)) * MESSAGE_BYTES
+
+
+def _contains(taken: Json, item: str) -> bool:
+    """Return whether a position, or a cursor, has the offset of a message: `topic/partition:offset`."""
+    found = _MESSAGE.fullmatch(item)
+    if found is None:
+        raise InvalidError("BAD_OPTION", f"{item!r} is no message: write topic/partition:offset, such as orders/0:511")
+    topic, partition, offset = found[1], int(found[2]), int(found[3])
+    ranges = ranges_of(taken) if "ranges" in taken else taken_up_to(taken)
+    mine = (each for each in ranges if (each.topic, each.partition) == (topic, partition))
+    return any(each.start <= offset < each.end for each in mine)

@@ -1,4 +1,6 @@
-"""An object of a bucket where readers of files expect a path, on the driver and in tasks.
+"""An object where readers of files expect a path, on the driver and in tasks.
+
+It is one of a bucket, of an HTTP server, or of the store.
 
 A place is plain data and has no credentials: each process makes its own client, with the environment of its machine.
 """
@@ -6,14 +8,17 @@ A place is plain data and has no credentials: each process makes its own client,
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from boatlift.connectors.kit import http_client
 from boatlift.errors import DataError
 from boatlift.storage.bucket_client import BucketClient, client_of
+from boatlift.storage.remote_files import fetched
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -26,6 +31,8 @@ _FIRST_BYTES, _MOST_BYTES = 256 << 10, 8 << 20
 
 _AT_ONCE = 16
 
+_FILE = "file://"
+
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -34,7 +41,7 @@ class ObjectVersion(NamedTuple):
     """The state of an object that a reader must get.
 
     Attributes:
-        endpoint: The address of the server; empty for that of AWS.
+        endpoint: Of a bucket: the address of the server; empty for that of AWS.
         size: In bytes.
         etag: The strong ETag, without quotes; empty: the server gives none, and any state is read.
         id: The version, in a bucket that keeps old ones; otherwise empty.
@@ -73,7 +80,7 @@ class ObjectPlace:
     Law: all bytes that are read are of one state of the object: of the version or the ETag, if the place has one.
 
     Attributes:
-        url: `s3://BUCKET/KEY`.
+        url: `s3://BUCKET/KEY`; `http://…` or `https://…`; or `file://PATH`, the local file of an object of the store.
         version: The state; its size is known.
     """
 
@@ -82,14 +89,15 @@ class ObjectPlace:
 
     @property
     def name(self) -> str:
-        return PurePosixPath(self.url).name
+        return PurePosixPath(str(self)).name
 
     @property
     def suffix(self) -> str:
-        return PurePosixPath(self.url).suffix
+        return PurePosixPath(str(self)).suffix
 
     def __str__(self) -> str:
-        return self.url
+        """Return the URL for people; that of HTTP without its query, which may be a secret."""
+        return self.url if self.url.startswith("s3://") else http_client.shown(self.url).removeprefix(_FILE)
 
     def stat(self) -> _Stat:
         """Return the known size, without a request."""
@@ -101,12 +109,17 @@ class ObjectPlace:
         Raises:
             FileNotFoundError: There is no such object.
         """
+        if self.url.startswith(_FILE):
+            return replace(self, version=ObjectVersion("", self._file().stat().st_size))
+        if not self.url.startswith("s3://"):
+            found = http_client.head(self.url)
+            return replace(self, version=ObjectVersion("", found.size, found.etag, changed_at=found.changed_at))
         import obstore
 
         client, key = self._client()
         options: Any = {"head": True, **self._of_version()}
-        found = client.ask(f"asking for {key}", lambda: obstore.get(client.small, key, options=options).meta)
-        return replace(self, version=ObjectVersion.of(self.version.endpoint, found))
+        meta = client.ask(f"asking for {key}", lambda: obstore.get(client.small, key, options=options).meta)
+        return replace(self, version=ObjectVersion.of(self.version.endpoint, meta))
 
     def read(self, begin: int, length: int) -> memoryview:
         """Read a range that lies in the object, by one request.
@@ -115,6 +128,21 @@ class ObjectPlace:
             FileNotFoundError: There is no such object, or not this version of it.
             DataError: `[INPUT_CHANGED]` the object has another state.
         """
+        if self.url.startswith("s3://"):
+            content = self._read_of_bucket(begin, length)
+        elif self.url.startswith(_FILE):
+            with self._file().open("rb", buffering=0) as file:
+                content = memoryview(os.pread(file.fileno(), length, begin))
+        else:
+            content = http_client.read(self.url, begin, length, self.version.etag)
+        if content is None or len(content) != length:
+            raise DataError(
+                "INPUT_CHANGED",
+                f"{self} was overwritten since it was taken, and a step needs it: put the original back",
+            )
+        return content
+
+    def _read_of_bucket(self, begin: int, length: int) -> memoryview | None:
         import obstore
         from obstore.exceptions import PreconditionError
 
@@ -123,17 +151,17 @@ class ObjectPlace:
         if self.version.etag and not self.version.id:
             options["if_match"] = f'"{self.version.etag}"'
         try:
-            content = client.ask(
+            return client.ask(
                 f"reading {key}", lambda: memoryview(obstore.get(client.of(length), key, options=options).bytes())
             )
         except PreconditionError:
-            content = None
-        if content is None or len(content) != length:
-            raise DataError(
-                "INPUT_CHANGED",
-                f"{self} was overwritten since it was taken, and a step needs it: put the original back",
-            )
-        return content
+            return None
+
+    def _file(self) -> Path:
+        try:
+            return fetched(Path(self.url.removeprefix(_FILE)))
+        except DataError as error:
+            raise FileNotFoundError(error.message) from error
 
     def open(self, mode: str = "rb", buffering: int = -1) -> IO[bytes]:
         """Open the object for reading; see `read` for errors."""

@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from boatlift.connectors.push.admission import Admission, PushToken, is_loopback
+from boatlift.connectors.push.answers import Answers
 from boatlift.connectors.push.connections import Connection, Connections, Limits, refusal_of
 from boatlift.dataflow.contracts import Receipt
 from boatlift.errors import InvalidError, UnavailableError
@@ -58,8 +59,10 @@ class Server:
         token: PushToken | None = None,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        answers: Answers | None = None,
     ) -> None:
-        self._pushes = pushes
+        self._pushes, self._answers = pushes, answers
         self._source = source
         self._limits = limits or Limits()
         self._bodies = Bodies(self._limits)
@@ -75,8 +78,10 @@ class Server:
             ) from error
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
         self._admission, self._is_open = Admission(self.address, token), token is None
+        answer = Route(f"/{source}/keys/{{key:path}}/answer", self._answered, methods=["GET"])
         routes = [
             Route(f"/{source}", self._push, methods=["POST"]),
+            *([] if answers is None else [answer]),
             Route(f"/{source}/keys/{{key:path}}", self._pushed, methods=["GET"]),
         ]
         self._router = Router(routes)
@@ -150,11 +155,37 @@ class Server:
     async def _push(self, request: Request) -> Response:
         try:
             receipt: Receipt = await asyncio.wrap_future(await self._put(request))
-            return _answered(200, receipt)
+            return _answered(200, receipt) if self._answers is None else await self._reply(_key_of(request), receipt)
         except ClientDisconnect:
             return _answered(400, {"condition": "BAD_ROW", "message": "the body ends too early"})  # the client is gone
         except Exception as error:  # noqa: BLE001 - the client gets the error
             return _refused(error)
+
+    async def _reply(self, key: str | None, receipt: Receipt) -> Response:
+        """Wait for the answer to a recorded push."""
+        assert self._answers is not None
+        assert key is not None, "the source has refused a push without a key"
+        if not receipt.rows:
+            return _answered(200, receipt)
+        answer = self._answers.wait(key)
+        try:
+            found = await asyncio.wait_for(asyncio.wrap_future(answer), self._answers.seconds)
+        except TimeoutError:
+            return _answered(202, receipt)
+        finally:
+            self._answers.leave(key, answer)
+        return Response(found, media_type="application/json")
+
+    async def _answered(self, request: Request) -> Response:
+        assert self._answers is not None
+        key = request.path_params["key"]
+        try:
+            if (found := self._answers.find(key)) is not None:
+                return Response(found, media_type="application/json")
+            receipt = self._pushes.pushed(key)
+        except Exception as error:  # noqa: BLE001 - the client gets the error
+            return _refused(error)
+        return _answered(404, {"recorded": False}) if receipt is None else _answered(202, receipt)
 
     async def _put(self, request: Request) -> Future[Receipt]:
         key = _key_of(request)

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Literal
 
 from boatlift.connectors.kit import checked_options, columns_of, struct_of
 from boatlift.connectors.push.admission import PushToken, address_of, token_of
+from boatlift.connectors.push.answers import Answers
 from boatlift.connectors.push.steps import PushedSteps, upserts_of
 from boatlift.dataflow.contracts import Json, Receipt, SourceCapabilities, Upserts
-from boatlift.errors import InvalidError, UnavailableError
+from boatlift.errors import DataError, InvalidError, UnavailableError
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.unlogged_input import UnloggedInput
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from boatlift.connectors.push.recorder import Recorder
@@ -41,7 +43,9 @@ def push(
     *,
     listen: str | None = None,
     token: str | None = None,
-    ack: Literal["recorded", "stable"] = "recorded",
+    ack: Literal["recorded", "stable", "answer"] = "recorded",
+    key: str | None = None,
+    answer_timeout: timedelta = timedelta(seconds=30),
     remember_keys: timedelta = timedelta(days=1),
     max_rows_per_step: int = LARGEST_STEP,
     max_waiting_bytes: int = MOST_WAITING,
@@ -62,7 +66,12 @@ def push(
             the checkpoints of the processors that read the rows, and a client without an answer pushes again. Rows are
             recorded all the same if a processor has to read them again (`History`), or if they would wait for other
             input: for a batch, a union with another source, a sink with several writers. While no new input comes,
-            checkpoints are made for the clients that wait. A store keeps its choice.
+            checkpoints are made for the clients that wait. A store keeps its choice. With `answer` a client over HTTP
+            gets the row that a `bl.reply` sink has for its key. Each push then has a key of its own
+            (`Idempotency-Key`); a client that asks again with it gets the same answer.
+        key: With `ack="answer"`: the STRING column that gets the key of a row's push.
+        answer_timeout: With `ack="answer"`: how long a request waits. Then its client gets status 202, and reads
+            `GET /SOURCE/keys/KEY/answer` later.
         remember_keys: How long, at least, the keys of pushes are remembered.
         max_rows_per_step: A step ends with the object of the input log that brings it to so many.
         max_waiting_bytes: Pushes are refused while more than this waits until it is stable.
@@ -83,8 +92,8 @@ def push(
     """
     columns_of(schema)  # raises if it is none
     upserts = upserts_of(schema, upsert)
-    if ack not in ("recorded", "stable"):
-        raise InvalidError("BAD_OPTION", f"ack is {ack!r}: choose 'recorded' or 'stable'")
+    if ack not in ("recorded", "stable", "answer"):
+        raise InvalidError("BAD_OPTION", f"ack is {ack!r}: choose 'recorded', 'stable' or 'answer'")
     if retain and ack == "stable":
         raise InvalidError("BAD_OPTION", "retain keeps rows, and ack='stable' records none: choose ack='recorded'")
     limits: dict[str, object] = {"max_rows_per_step": max_rows_per_step, "max_waiting_bytes": max_waiting_bytes}
@@ -95,6 +104,7 @@ def push(
     remembered: object = remember_keys
     if not isinstance(remembered, timedelta) or remembered <= timedelta(0):
         raise InvalidError("BAD_OPTION", f"remember_keys is {remember_keys!r}: give a timedelta above 0")
+    answers = _answers_of(schema, ack, key, answer_timeout)
     address = secret = None
     if listen is not None:
         address, secret = address_of(listen), token_of(token)
@@ -102,8 +112,20 @@ def push(
         raise InvalidError("BAD_OPTION", "a token is for requests over HTTP: give listen, too, or no token")
     return PushSource(
         schema, address, ack == "stable", remember_keys, max_rows_per_step, max_waiting_bytes, bearer=secret,
-        upserts=upserts, most_keys=max_remembered_keys, retains=retain,
+        upserts=upserts, most_keys=max_remembered_keys, retains=retain, answers=answers,
     )  # fmt: skip
+
+
+def _answers_of(schema: str | StructType, ack: str, key: object, timeout: object) -> Answers | None:
+    if (ack == "answer") is (key is None):
+        raise InvalidError("BAD_OPTION", 'key is for ack="answer", and names the column that gets the key of a push')
+    if key is None:
+        return None
+    if dict(columns_of(schema)).get(str(key)) != "string":
+        raise InvalidError("BAD_OPTION", f"key is {key!r}: name a STRING column of the schema")
+    if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
+        raise InvalidError("BAD_OPTION", f"answer_timeout is {timeout!r}: give a timedelta above 0")
+    return Answers(str(key), timeout.total_seconds())
 
 
 class PushSource(PushedSteps):
@@ -131,9 +153,10 @@ class PushSource(PushedSteps):
         upserts: Upserts | None = None,
         most_keys: int = MOST_KEYS,
         retains: bool = False,
+        answers: Answers | None = None,
     ) -> None:
         super().__init__(schema, limit, upserts)
-        self.retains = retains
+        self.retains, self.answers = retains, answers
         self._address, self._bearer, self.answers_when_stable = address, bearer, until_stable
         self._remember, self._most, self._clock = remember, most_waiting, clock
         self._most_keys = most_keys
@@ -158,6 +181,7 @@ class PushSource(PushedSteps):
             pushable=self,
             upserts=self.upserts,
             gone=self.gone if self.retains else _gone,
+            contains=self.contains,
             bytes_up_to=self.bytes_up_to if self.retains else None,
             divided_anew=self.divided_anew if self.retains and self.upserts is None else None,
         )
@@ -181,7 +205,7 @@ class PushSource(PushedSteps):
 
             # `Dataflow.source` names the source so, and its stream as clients know it.
             shown = name if self.upserts is None else name.removesuffix("_source")
-            self._server = Server(shown, self._address, self, self._bearer)
+            self._server = Server(shown, self._address, self, self._bearer, answers=self.answers)
             self.listens_at = self._server.address
         self._reserved = True
 
@@ -224,12 +248,23 @@ class PushSource(PushedSteps):
     def push(self, rows: object, key: str | None, timeout: float) -> Receipt:
         self._open.wait(timeout)
         recorder, reader = self._running
-        return recorder.put(reader.of_python(rows), _checked(key)).result()
+        return recorder.put(self._with_key(reader.of_python(rows), key), _checked(key)).result()
 
     def put_json(self, body: bytes, key: str | None) -> Future[Receipt]:
         """Take rows as JSON; the answer comes once they are recorded."""
         recorder, reader = self._running
-        return recorder.put(reader.of_json(body), _checked(key))
+        return recorder.put(self._with_key(reader.of_json(body), key), _checked(key))
+
+    def _with_key(self, rows: pa.RecordBatch, key: str | None) -> pa.RecordBatch:
+        """Return rows with the key of their push, if they answer by it."""
+        if self.answers is None:
+            return rows
+        if key is None:
+            raise InvalidError("BAD_OPTION", "a push that is answered needs a key of its own: send Idempotency-Key")
+        place = rows.schema.get_field_index(self.answers.column)
+        if set(rows.column(place).unique().to_pylist()) - {None, key}:
+            raise DataError("BAD_ROW", f"{self.answers.column} is the key of the push: leave it out, or give {key!r}")
+        return rows.set_column(place, rows.schema.field(place), [key] * len(rows))
 
     def pushed(self, key: str) -> Receipt | None:
         return self._running[0].found(key)

@@ -192,6 +192,13 @@ class PushedSteps(SourceBase):
             ) from error
         return log.bytes_up_to(cursor["last"])
 
+    def contains(self, taken: Json, item: str) -> bool:
+        """Return whether a position, or a cursor, has the rows of the push with a key."""
+        push = self._attached.find(item)
+        if push is None or "keys" in taken:  # the rows of such a position are numbered by themselves
+            return push is not None and "first" not in taken and push.number <= taken["keys"]
+        return bool(taken.get("first", 0) <= push.number <= taken["last"])
+
     def gone(self, since: Json, upto: Json) -> str:
         """Return why rows after a cursor cannot be taken again; empty if they can."""
         gone = self._everything.gone

@@ -117,3 +117,8 @@ def error_of(error: driver.Error | OSError, path: Path) -> BoatliftError:
 def _code(error: driver.Error) -> int:
     """Return SQLite's primary error code: the lowest byte of the extended one."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def quoted(name: str) -> str:
+    """Return a name as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'

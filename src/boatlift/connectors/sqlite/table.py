@@ -39,7 +39,7 @@ import pyarrow.compute as pc
 
 from boatlift.connectors.kit import difference_of_rows
 from boatlift.connectors.kit.arrow_text import dates_as_text, is_string, times_of_day, timestamps_as_text
-from boatlift.connectors.sqlite.database import error_of
+from boatlift.connectors.sqlite.database import error_of, quoted
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import DataError, Finding, InvalidError
 
@@ -181,29 +181,29 @@ class KeyedTable:
         self.columns = [(field.name, column_type(field)) for field in fields]
         self.key = list(key)
         self._key_places = [names.index(column) for column in key]
-        whole, keys = ", ".join(map(_quoted, names)), ", ".join(map(_quoted, key))
-        is_key = " AND ".join(f"{_quoted(column)} IS ?" for column in key)
-        others = [_quoted(column) for column in names if column not in key]
+        whole, keys = ", ".join(map(quoted, names)), ", ".join(map(quoted, key))
+        is_key = " AND ".join(f"{quoted(column)} IS ?" for column in key)
+        others = [quoted(column) for column in names if column not in key]
         action = "UPDATE SET " + ", ".join(f"{each} = excluded.{each}" for each in others) if others else "NOTHING"
         marks = ", ".join("?" for _ in names)
-        self._select = f"SELECT {whole} FROM {_quoted(name)} WHERE {is_key}"  # noqa: S608
-        self._insert = f"INSERT INTO {_quoted(name)} ({whole}) VALUES ({marks})"  # noqa: S608
+        self._select = f"SELECT {whole} FROM {quoted(name)} WHERE {is_key}"  # noqa: S608
+        self._insert = f"INSERT INTO {quoted(name)} ({whole}) VALUES ({marks})"  # noqa: S608
         self._upsert = f"{self._insert} ON CONFLICT ({keys}) DO {action}"
-        self._delete = f"DELETE FROM {_quoted(name)} WHERE {is_key}"  # noqa: S608
+        self._delete = f"DELETE FROM {quoted(name)} WHERE {is_key}"  # noqa: S608
 
     def create(self, connection: sqlite3.Connection) -> None:
-        columns = ", ".join(f"{_quoted(name)} {kind}" for name, kind in self.columns)
-        connection.execute(f"CREATE TABLE {_quoted(self.name)} ({columns})")
-        index = _quoted(f"_boatlift_key_of_{self.name}")
-        keys = ", ".join(map(_quoted, self.key))
-        connection.execute(f"CREATE UNIQUE INDEX {index} ON {_quoted(self.name)} ({keys})")
+        columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in self.columns)
+        connection.execute(f"CREATE TABLE {quoted(self.name)} ({columns})")
+        index = quoted(f"_boatlift_key_of_{self.name}")
+        keys = ", ".join(map(quoted, self.key))
+        connection.execute(f"CREATE UNIQUE INDEX {index} ON {quoted(self.name)} ({keys})")
 
     def add_columns(self, connection: sqlite3.Connection) -> None:
         """Add the columns that a later version of the program has; rows that are there have NULL in them."""
         found = {name for name, _ in self.found(connection)}
         for name, kind in self.columns:
             if name not in found:
-                connection.execute(f"ALTER TABLE {_quoted(self.name)} ADD COLUMN {_quoted(name)} {kind}")
+                connection.execute(f"ALTER TABLE {quoted(self.name)} ADD COLUMN {quoted(name)} {kind}")
 
     def held(self, connection: sqlite3.Connection) -> pa.Table:
         """Return all rows with their declared types, without columns that the table has not yet, and `_weight`.
@@ -213,8 +213,8 @@ class KeyedTable:
         """
         there = {name for name, _ in self.found(connection)}
         fields = [field for field in self._fields if field.name in there]
-        selected = ", ".join(_quoted(field.name) for field in fields)
-        cursor = connection.execute(f"SELECT {selected} FROM {_quoted(self.name)}")  # noqa: S608
+        selected = ", ".join(quoted(field.name) for field in fields)
+        cursor = connection.execute(f"SELECT {selected} FROM {quoted(self.name)}")  # noqa: S608
         schema = pa.schema([*fields, pa.field(WEIGHT, pa.int64())])
         batches = []
         while rows := cursor.fetchmany(_AT_ONCE):
@@ -318,10 +318,6 @@ def _parts(rows: pa.Table) -> Iterator[pa.Table]:
 
 def _in_order(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     return rows.take(pc.sort_indices(rows.select(key), sort_keys=[(name, "ascending") for name in key]))
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def owner_of(path: Path, table: str) -> tuple[str, str, str] | None:

@@ -16,6 +16,8 @@ from boatlift.dataflow.contracts.values import Json
 from boatlift.dataflow.policies import Batch
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from boatlift.dataflow.contracts.sink import SinkContext
@@ -172,6 +174,24 @@ class ParameterizedRead(Protocol):
         """
 
 
+class RecordsInput(Protocol):
+    """Records in the store what it fetches, before a step takes it.
+
+    Laws:
+        * What a position names was durable before `next` returned the position.
+        * Without `attach` the source has the input that it would have without recordings.
+    """
+
+    def attach(self, store: Any, scratch: Path, source: str) -> None:
+        """Record in a store from now on; called once a run owns the dataflow, before its first `next`.
+
+        Args:
+            store: The store of the dataflow.
+            scratch: A folder for files that are not whole yet.
+            source: The name of the source.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class WaitingInput:
     """Available input that no step has taken yet.
@@ -234,6 +254,8 @@ class SourceCapabilities:
         divided_anew: Returns positions with the rows of `load_everything`, in an order in which `next` could have taken
             them: no more positions than so many, each within the limits of a step today if that number allows it. Only
             `load` is asked about them. None: no such order is known.
+        contains: Returns whether a position ends an item of the input, or a cursor has all of it: a file by its name, a
+            message as `topic/partition:offset`, a push by its key. None: items have no names.
     """
 
     announces_input: AnnouncesInput | None = None
@@ -245,6 +267,7 @@ class SourceCapabilities:
     names_input: NamesInput | None = None
     bad_rows: SortsOutBadRows | None = None
     store_backed: StoreBacked[Any] | None = None
+    records_input: RecordsInput | None = None
     pushable: Pushable | None = None
     ordered_within: str | None = None
     period: float | None = None
@@ -254,6 +277,7 @@ class SourceCapabilities:
     gone: Callable[[Json, Json], str] | None = None
     bytes_up_to: Callable[[Json], int] | None = None
     divided_anew: Callable[[Json, int], Sequence[Json]] | None = None
+    contains: Callable[[Json, str], bool] | None = None
 
 
 class ReadsBack(Protocol):

@@ -26,7 +26,7 @@ from boatlift.storage.records.history import steps_of_point
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import RunRef
 from boatlift.storage.remembered_keys import KEYS_FOLDER
-from boatlift.storage.store import Store
+from boatlift.storage.store import FETCHED, Store
 from boatlift.storage.verify import verify
 from boatlift.times import Maximal, last_number
 
@@ -173,12 +173,12 @@ class KeptReport(msgspec.Struct, frozen=True):
     """One kind of data that is kept for one processor or edge.
 
     Attributes:
-        what: `positions`, `pushes`, `choices` (determinants of units), `state`, `messages`, `inputs`; `point` for what
-            only restore points need; `log`, `facts` or
-            `names` for the log's objects; or `nothing` for objects that no record names.
+        what: `positions`, `pushes`, `fetched`, `choices` (determinants of units), `state`, `messages`, `inputs`;
+            `point` for what only restore points need; `log`, `facts` or `names` for the log's objects; or `nothing` for
+            objects that no record names.
         whose: The processor, or the edge; a dash if the data belong to all.
         times: The number of times with such data.
-        runs: The number of runs that no report before it names; for `pushes` and the log, the number of objects.
+        runs: The number of runs that no report before it names; for `pushes`, `fetched` and the log, that of objects.
         size: The bytes of these.
         why: The processor that may need them, and the reason.
     """
@@ -209,6 +209,9 @@ def kept_in(store: Store, log: Log) -> list[KeptReport]:
         if pushed := [each for folder in _PUSH_FOLDERS for each in store.list(f"{folder}{name}/")]:
             why = f"{readers}; and to recognise keys"
             reports.append(KeptReport("pushes", name, 0, len(pushed), tally.size_of(pushed), why))
+        if bodies := [*store.list(f"{FETCHED}{name}/")]:
+            why = f"{readers}; the newest also to recognise what is new"
+            reports.append(KeptReport("fetched", name, 0, len(bodies), tally.size_of(bodies), why))
         if states := live.states.get(name):
             why = f"{name}: to roll back to" + (", certainly the last of them" if len(states) > 1 else "")
             runs = tally.new_runs(state.payload for state in states.values())

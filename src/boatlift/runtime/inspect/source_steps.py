@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -76,6 +78,8 @@ def source_steps(planned: Plan, path: StorePlace, processor: str, time: int) -> 
         source, position = planned.sources[name].source, recorded.outcome["position"]
         if (store_backed := source.capabilities.store_backed) is not None:
             store_backed.attach(InputLog(store, log.store_id, name))
+        if (records := source.capabilities.records_input) is not None:
+            records.attach(store, Path(tempfile.gettempdir()), name)
         source.verify(position)
         yield SourceStep(name, step, position)
 

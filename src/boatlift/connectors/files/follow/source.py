@@ -229,7 +229,8 @@ class TailedFilesSource(FilesSource):
 
     @property
     def capabilities(self) -> SourceCapabilities:
-        return replace(super().capabilities, divided_anew=None)  # a cursor has one range of each growing file
+        # A cursor has one range of each growing file.
+        return replace(super().capabilities, divided_anew=None, contains=None)
 
     def start(self) -> Json:
         return {"taken": Names(), "digest": "", "open": {}}

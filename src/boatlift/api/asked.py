@@ -1,0 +1,234 @@
+"""Queries over the rows that a dataflow keeps, by its checkpoints.
+
+A table is a processor whose state has all of its rows. Its rows are read from the runs of a checkpoint, so a query
+costs the owner nothing, sees nothing that a failure could undo, and needs no owner at all. All tables of a query show
+the same step. The owner may delete runs meanwhile: the query then begins again with what the log names now.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from boatlift.api.dataflow import Dataflow
+from boatlift.api.registry import ON_SPARK
+from boatlift.api.sql_text import tables_in
+from boatlift.connectors.kit import checked_options
+from boatlift.dataflow import Plan
+from boatlift.dataflow.columns import WEIGHT
+from boatlift.errors import DataError, InvalidError
+from boatlift.recovery import RecoveryGraph
+from boatlift.runtime.engine import Beginning, Past
+from boatlift.runtime.evolution import recorded_as_claimed
+from boatlift.runtime.graph import recorded_program
+from boatlift.spark.compile.program import CompiledProgram, compile_program
+from boatlift.spark.engine import SparkEngine
+from boatlift.spark.jobs.inputs import ReadTask
+from boatlift.spark.jobs.past import past_plan
+from boatlift.spark.jobs.states import kernel_with_rows, rows_between
+from boatlift.spark.session.jvm import raising_jvm_died
+from boatlift.spark.session.worker_pools import session_beside
+from boatlift.spark.tasks.stage import Output
+from boatlift.spark.tasks.staging import ArrowStager
+from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log
+from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.records import Claim
+from boatlift.storage.store import SCRATCH, Store
+from boatlift.times import IDENTITY, last_number
+
+ATTEMPTS = 10
+"""The most times that a query begins again because the owner has deleted runs meanwhile."""
+
+_QUERY = re.compile(r"\s*(\(\s*)*(select|with|values|from|table)\b", re.IGNORECASE)
+
+_GONE = frozenset({"MISSING_OBJECT", "CORRUPT", "STORE_FAILED"})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a query.
+
+    Attributes:
+        rows: The rows.
+        steps: Each table of the query to its step that the rows show; -1 before the first.
+    """
+
+    rows: pa.Table
+    steps: Mapping[str, int]
+
+
+class KeptTables:
+    """The tables of a dataflow.
+
+    Args:
+        program: The dataflow if it is compiled already.
+    """
+
+    def __init__(self, spark: SparkSession, plan: Plan, program: CompiledProgram | None = None) -> None:
+        self._spark, self._own = spark, program is None
+        self._program = program or compile_program(spark, plan, ON_SPARK)
+        self._plan = self._program.plan
+        units = self._program.units
+        self._kept = {name.lower(): name for name, unit in units.items() if kernel_with_rows(unit) is not None}
+
+    def close(self) -> None:
+        if self._own:
+            self._program.close()
+
+    def ask(self, store: Store, query: str) -> Answer:
+        """Answer a query.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]` the text is no query; `[NOT_KEPT]` a processor in it keeps no rows, or has no
+                checkpoint at the step of the others.
+            DataError: `[PROGRAM_CHANGED]` the store is of another program; `[CORRUPT]`.
+        """
+        if _QUERY.match(query) is None:
+            raise InvalidError("BAD_OPTION", f"{query.strip()[:60]!r} is no query: begin with SELECT, WITH or FROM")
+        named = dict.fromkeys(tables_in(query))
+        known = {name.lower(): name for name in self._plan.processors if name not in self._plan.sinks}
+        if lacking := [known[name] for name in named if name in known and name not in self._kept]:
+            raise self._not_kept(lacking[0])
+        tables = [self._kept[name] for name in named if name in self._kept]
+        before = -1
+        for _ in range(ATTEMPTS):
+            log = Log.open(store, self._plan.dataflow)
+            log.refuse_other_program(Claim("", 0, 0, dict(self._program.identity), {}), recorded_as_claimed)
+            try:
+                return self._answer(store, log.history, query, tables)
+            except DataError as error:
+                if error.condition not in _GONE or log.last == before:
+                    raise  # else the owner has deleted runs, and the log names others now
+                before = log.last
+        raise DataError("CORRUPT", f"runs of {', '.join(tables)} are deleted again and again: ask with fewer tables")
+
+    def _answer(self, store: Store, history: LogHistory, query: str, tables: Sequence[str]) -> Answer:
+        steps, states = _states(history, tables)
+        session = session_beside(self._spark, {})
+        with _folder(store) as scratch, self._engine(store, scratch) as engine:
+            for name in tables:
+                frame = self._rows_of(session, engine, name, steps[name], states[name])
+                frame.createOrReplaceTempView(f"`{name}`")
+            return Answer(session.sql(query).toArrow(), steps)
+
+    @contextmanager
+    def _engine(self, store: Store, scratch: Path) -> Iterator[SparkEngine]:
+        nothing = Past(store, scratch, "", 0, {}, {}, {}, 0)
+        plan = past_plan(self._plan, nothing, self._spark)
+        program = self._program.with_ends(plan)
+        engine = SparkEngine(self._spark, plan, ON_SPARK, long_running=False, program=program)
+        try:
+            engine.start(Beginning(store, scratch, "", 0))
+            yield engine
+        finally:
+            engine.close()
+
+    def _rows_of(self, session: SparkSession, engine: SparkEngine, name: str, step: int, state: Any) -> DataFrame:
+        unit = self._program.units[name]
+        output = [Output(name, ArrowStager(unit.output), upserts=False)]
+        receipts = [] if state is None else rows_between(engine.jobs, unit, (None, state), output, step)
+        runs = [run for receipt in receipts if (run := receipt.staged[name]) is not None]
+        files = tuple(str(engine.path(run)) for run in runs)
+        slots = session.range(0, max(1, len(files)), 1, max(1, len(files)))
+        return slots.mapInArrow(ReadTask(name, files), unit.columns.weighted_schema).drop(WEIGHT)
+
+    def _not_kept(self, name: str) -> InvalidError:
+        kept = ", ".join(sorted(self._kept.values())) or "none"
+        return InvalidError(
+            "NOT_KEPT",
+            f"{name} keeps no rows that a query could read (those that do: {kept}): let the program keep them, as in "
+            f'{name}.group_by(…).agg("kept", F.count("*").alias("n")) by all columns that the query needs, and ask for '
+            "kept",
+        )
+
+
+@checked_options("bl.sql")
+def sql(flow: Dataflow, store: str | Path | Store, query: str, *, spark: SparkSession | None = None) -> Answer:
+    """Ask what a dataflow keeps, beside its run, behind it, or after its death.
+
+    Tables are aggregates by key (`group_by(…).agg`), as their newest common checkpoint has them.
+
+    Args:
+        flow: The dataflow.
+        store: Its store, as for `bl.run`.
+        query: A query in Spark's SQL, over its processors.
+        spark: The session; if not given, the active one, or a new one.
+
+    Raises:
+        InvalidError: `[STORE_NOT_FOUND]`; `[NOT_KEPT]` a processor keeps no rows; `[BAD_OPTION]` the text is no query.
+        DataError: `[PROGRAM_CHANGED]` the store is of another program.
+        pyspark.errors.AnalysisException: Spark refuses the query.
+
+    Examples:
+        >>> delays = flights.group_by("origin").agg("delays", F.max("arr_delay").alias("worst"))
+        >>> bl.run(flow, "store", available_now=True)
+        >>> bl.sql(flow, "store", "SELECT worst FROM delays WHERE origin = 'JFK'").rows.to_pylist()
+        [{'worst': 12}]
+    """
+    from boatlift.api.running import prepared
+
+    planned, opened, found = prepared(flow, store, spark, create=False)
+    with raising_jvm_died():
+        tables = KeptTables(found, planned)
+        try:
+            return tables.ask(opened, query)
+        finally:
+            tables.close()
+
+
+def _states(history: LogHistory, tables: Sequence[str]) -> tuple[dict[str, int], dict[str, Any]]:
+    """Return the step that all tables show, and their states then."""
+    live = history.live_records.states
+    found = {
+        name: {last_number(frontier): fact.payload for frontier, fact in live.get(name, {}).items()} for name in tables
+    }
+    steps = {name: max(found[name], default=-1) for name in tables}
+    executed = {name: history.last_executed(name) for name in tables}
+    # After a clean stop all have taken the same input; but a policy may make no checkpoint of it.
+    if len(tables) > 1 and not (history.stopped and steps == executed):
+        graph = recorded_program(history.program).graph
+        common = (
+            set.intersection(*map(set, found.values())) if all(_in_epochs(graph, each) for each in tables) else set()
+        )
+        steps = dict.fromkeys(tables, max(common, default=-1))
+    lacking = [name for name in tables if steps[name] < 0 <= executed[name]]
+    if lacking:
+        at = "; ".join(f"{name}: {', '.join(map(str, sorted(found[name]))) or 'none'}" for name in tables)
+        raise InvalidError(
+            "NOT_KEPT",
+            f"{', '.join(tables)} have no checkpoint at one step (checkpoints now: {at}): ask again later, ask for one "
+            "of them, or let them have one policy, such as Lazy(every=20); behind a lookup, a merge or a batch, ask "
+            "after a clean stop",
+        )
+    return steps, {name: found[name].get(steps[name]) for name in tables}
+
+
+def _in_epochs(graph: RecoveryGraph, name: str) -> bool:
+    """Return whether step n of a processor has all that came from the sources up to their step n, and no more."""
+    edges = graph.inputs[name]
+    return all(edge.projection is IDENTITY and _in_epochs(graph, edge.source) for edge in edges)
+
+
+@contextmanager
+def _folder(store: Store) -> Iterator[Path]:
+    """Make a folder for the rows of one query, which tasks see if they see the store."""
+    root = store.root / SCRATCH if isinstance(store, LocalStore) else Path(tempfile.gettempdir())
+    folder = root / f"asked-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
