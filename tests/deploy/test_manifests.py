@@ -99,7 +99,7 @@ def test_the_arguments_are_those_of_the_command_line(folder: Any) -> None:
     assert container["args"][0] == "run"
     options = options_of(container)
     assert options["replica"]
-    names = ("replica", "health", "listen", "plain", "bytes_in_flight")
+    names = ("replica", "health", "listen", "bytes_in_flight")
     RunOptions(**{name: options[name] for name in names})
     assert {each.partition("=")[0] for each in options["conf"]} >= {"spark.driver.memory"}
 

@@ -192,7 +192,7 @@ def test_an_owner_that_listens_on_another_host_alone_cannot_be_followed(tmp_path
         error = refused.work.result()
     assert isinstance(error, UnavailableError)
     assert error.condition == "OWNER_UNREACHABLE"
-    assert "run it with --listen 0.0.0.0:0 --plain" in error.message
+    assert "run it with --listen 0.0.0.0:0" in error.message
 
 
 def test_an_owner_out_of_reach_is_waited_for_if_another_one_was_followed(tmp_path: Path) -> None:

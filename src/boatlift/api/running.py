@@ -107,7 +107,8 @@ def run(
         for_handover: A standby under other versions or settings than the owner: it takes over from an owner that stops
             cleanly and hands over (`boatlift handover`), and never by suspicion.
         listen: Where the owner listens for standbys and commands, as `host:port`; port 0 takes a free one.
-        plain: Allow an address that other hosts see. What standbys exchange is not encrypted.
+        plain: At an address that other hosts see, speak in clear text and not TLS, which needs the extra `tls`. Both
+            sides prove that they can read the store.
         health: Where `GET /livez` and `GET /readyz` are answered, as `host:port`: whether the process makes progress,
             and whether it owns the dataflow. Nothing is secret there, and nobody has to prove who they are.
         replica: Be one of several equal processes: own the dataflow if none of the others does, also after a clean

@@ -105,7 +105,8 @@ def run(
         for_handover: Be a standby under other versions or settings than the owner, which takes over after a handover
             alone: an upgrade without a gap.
         listen: Where the owner listens for standbys and commands.
-        plain: Allow an address that other hosts see. What standbys exchange is not encrypted.
+        plain: At an address that other hosts see, speak in clear text and not TLS, which needs the extra tls. Both
+            sides prove that they can read the store.
         health: Where GET /livez and GET /readyz are answered, such as 0.0.0.0:8080: whether the process makes progress,
             and whether it owns the dataflow. Nothing is secret there, and nobody has to prove who they are.
         replica: Be one of several equal processes: own the dataflow if none of the others does, also after a clean

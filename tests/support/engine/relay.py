@@ -12,10 +12,12 @@ class Relay:
 
     Attributes:
         to_client, to_server: Clear: that direction is cut, until it is set again; what is sent meanwhile is lost.
+        passed: All bytes that came through.
     """
 
     def __init__(self) -> None:
         self.to_client, self.to_server = threading.Event(), threading.Event()
+        self.passed = bytearray()
         self.to_client.set()
         self.to_server.set()
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -36,13 +38,13 @@ class Relay:
                     client.close()
                     continue
                 for origin, target, passes in ((client, server, self.to_server), (server, client, self.to_client)):
-                    threading.Thread(target=_pass_on, args=(origin, target, passes), daemon=True).start()
+                    threading.Thread(target=self._pass_on, args=(origin, target, passes), daemon=True).start()
 
-
-def _pass_on(origin: socket.socket, target: socket.socket, passes: threading.Event) -> None:
-    with suppress(OSError):
-        while content := origin.recv(1 << 16):
-            if passes.is_set():
-                target.sendall(content)
-    with suppress(OSError):
-        target.shutdown(socket.SHUT_WR)
+    def _pass_on(self, origin: socket.socket, target: socket.socket, passes: threading.Event) -> None:
+        with suppress(OSError):
+            while content := origin.recv(1 << 16):
+                if passes.is_set():
+                    self.passed += content
+                    target.sendall(content)
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_WR)

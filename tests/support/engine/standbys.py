@@ -14,6 +14,7 @@ from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.health import Health
 from boatlift.runtime.host.host import Host, run_as_standby
 from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.peers.owner import LOOPBACK
 from boatlift.storage.local import LocalStore
 from support.engine.hosts import Background, open_store
 from support.engine.memory_engine import MemoryEngine, World
@@ -31,6 +32,7 @@ class Process:
     replica: bool = False
     take_over: bool = False
     available_now: bool = True
+    listen: str = LOOPBACK
     engine: type[MemoryEngine] = MemoryEngine
     stopped: bool = False
     follows_on: list[str] = field(default_factory=list)
@@ -52,6 +54,7 @@ class Process:
             for_handover=self.for_handover,
             replica=self.replica,
             take_over=self.take_over,
+            listen=self.listen,
         )
         return Host(self.engine(self.world, every=3), self.store, options, life=self.life, health=self.health)
 

@@ -15,7 +15,7 @@ from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import Instruction
 from boatlift.runtime.machine.progress import MachineProgress
 from boatlift.runtime.peers.channel import split
-from boatlift.runtime.peers.owner import LOOPBACK, OwnerLink, refuse_open
+from boatlift.runtime.peers.owner import LOOPBACK, OwnerLink, refuse_unencrypted
 from boatlift.storage.log import Log
 
 BYTES_IN_FLIGHT = 16 * 2**30  # the default limit of data in flight
@@ -85,7 +85,7 @@ class RunOptions:
         for name in ("skip", "set_aside", "pause"):
             if isinstance(value := getattr(self, name), str):
                 raise InvalidError("BAD_OPTION", f"{name}={value!r} is one text: write {name}=[{value!r}]")
-        refuse_open(self.listen, plain=self.plain)
+        refuse_unencrypted(self.listen, plain=self.plain)
         if self.health:
             split(self.health)
         if self.replica and (self.available_now or self.for_handover):

@@ -155,7 +155,7 @@ class Host:
         self._health.begins()
         try:
             self._engine.reserve()
-            self._link = OwnerLink(self.stop, self._options.listen)
+            self._link = OwnerLink(self.stop, self._options.listen, plain=self._options.plain)
             log = self._followed or self._open_log()
             if after is None and not self._options.take_over:
                 refuse_running_owner(log)
@@ -302,6 +302,7 @@ class OwnershipTerm:
             after,
             "" if transition is None else transition.id,
             lambda _history: refuse_another_plan(self._log, engine, options),
+            link.fingerprint,
         )
         secret = secret_of(store, create=True)
         assert secret is not None

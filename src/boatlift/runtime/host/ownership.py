@@ -171,6 +171,7 @@ class Ownership:
         after: int | None = None,
         evolves: str = "",
         refuse_plan: Callable[[LogHistory], None] = lambda _history: None,
+        fingerprint: str = "",
     ) -> int:
         """Claim the dataflow; from now on no earlier owner can write.
 
@@ -179,6 +180,7 @@ class Ownership:
             after: The token of the owner to take over from; None: of any.
             evolves: The id of the transition to the program that this claim begins; empty for none.
             refuse_plan: Raises if the log does not fit that transition.
+            fingerprint: Of the certificate shown there; empty for none.
 
         Raises:
             DataError: `[PROGRAM_CHANGED]`, `[CORRUPT]`.
@@ -194,7 +196,7 @@ class Ownership:
                 refuse_other_division(history, program)
 
         mine = (socket.gethostname(), os.getpid(), self._clock(), dict(program), dict(environment), this_process())
-        claim = Claim(*mine, bytes_in_flight, address, evolves)
+        claim = Claim(*mine, bytes_in_flight, address, evolves, fingerprint)
         with _claiming():
             self.token = self.log.claim(claim, refuse, recorded_as_claimed)
             _count((self.log.store_id, self.token), 1)

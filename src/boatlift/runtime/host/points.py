@@ -192,7 +192,7 @@ def _owner_does(log: Log, store: Store, asked: PointAsked) -> bool:
     before = log.history.points.get(asked.name)
     assert owner is not None
     try:
-        with connect(owner.address, secret or b"") as channel:
+        with connect(owner.address, secret or b"", owner.fingerprint) as channel:
             channel.send(Hello("command", log.store_id, log.dataflow, socket.gethostname(), os.getpid()))
             until = time.monotonic() + ANSWER_SECONDS
             while not _is_asked(channel, asked):

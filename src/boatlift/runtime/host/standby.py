@@ -149,7 +149,8 @@ class Standby:
         self._tell(f"follows process {owner.pid} on {owner.host}")
         detector = Detector(time.monotonic())
         is_ready, read_at = False, 0.0
-        with closing(FollowerLink(owner.address, lambda: secret_of(self._store), self._hello)) as link:
+        following = FollowerLink(owner.address, lambda: secret_of(self._store), self._hello, owner.fingerprint)
+        with closing(following) as link:
             while not self._stopping.is_set():
                 self._turned()
                 news = self._hear(link, detector, token, LOOK_SECONDS)
@@ -248,7 +249,7 @@ class Standby:
         raise UnavailableError(
             "OWNER_UNREACHABLE",
             f"process {owner.pid} owns {self._log.dataflow} on {owner.host}, and listens at {owner.address}, which "
-            "this host cannot reach: run it with --listen 0.0.0.0:0 --plain, in a network that you trust",
+            "this host cannot reach: run it with --listen 0.0.0.0:0",
         )
 
     def _tell(self, said: str) -> None:

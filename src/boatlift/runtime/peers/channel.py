@@ -1,10 +1,12 @@
 """A connection between two processes of one dataflow: both prove that they know the secret, then exchange messages.
 
-What they exchange is not encrypted, and after the handshake not signed.
+**TLS.** With an address that other hosts reach, the claim of the owner has the fingerprint of a certificate. A client
+that reads one there speaks TLS 1.3, goes on with that certificate alone, and never falls back to clear text. Without a
+fingerprint nothing is encrypted, and after the handshake nothing is signed.
 
 **Handshake.** The client sends a nonce; the server answers with one of its own; the client proves the secret over both,
-then the server does (HMAC-SHA256, each with its role). A stranger gets a nonce and no other byte, one of few places,
-and a second at most. A proof is worth nothing on another connection.
+then the server does (HMAC-SHA256, each with its role). A stranger gets a nonce and no other byte but those of TLS, one
+of few places, and a second at most. A proof is worth nothing on another connection, nor with another certificate.
 
 **Frames.** Four bytes, big-endian, with the length of what follows: a message in msgpack.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 import hmac
 import secrets
 import socket
+import ssl
 import time
 from contextlib import suppress
 from ipaddress import ip_address
@@ -23,9 +26,11 @@ from typing import Self
 import msgspec
 
 from boatlift.errors import InvalidError
+from boatlift.runtime.peers.certificate import client_context, shows
 
 NONCE_BYTES = PROOF_BYTES = 32
 MOST_BYTES = 1 << 20  # of a message
+AT_ONCE = 1 << 16  # bytes; a record of TLS is smaller, so that none is left over where the system does not see it
 
 HANDSHAKE_SECONDS = 1.0
 SEND_SECONDS = 5.0
@@ -142,7 +147,11 @@ class PeerConnection:
             left = until - time.monotonic()
             if not wait([self._connection], max(0.0, left)):
                 return None
-            content = self._connection.recv(1 << 16)
+            self._connection.settimeout(0)
+            try:
+                content = self._connection.recv(AT_ONCE)
+            except (BlockingIOError, ssl.SSLWantReadError):  # a part of a record
+                continue
             if not content:
                 raise ConnectionResetError
             self._received += content
@@ -164,7 +173,7 @@ class PeerConnection:
 
     def shutdown(self) -> None:
         """End the connection, so that the thread that receives gets a `ConnectionError`; any thread may call this."""
-        self._connection.shutdown(socket.SHUT_RDWR)
+        end(self._connection)
 
     def close(self) -> None:
         with suppress(OSError):
@@ -177,20 +186,27 @@ class PeerConnection:
         self.close()
 
 
-def connect(address: str, secret: bytes, seconds: float = HANDSHAKE_SECONDS) -> PeerConnection:
+def connect(address: str, secret: bytes, fingerprint: str = "", seconds: float = HANDSHAKE_SECONDS) -> PeerConnection:
     """Connect to a process.
 
+    Args:
+        fingerprint: Of the only certificate to accept; empty for a connection in clear text.
+
     Raises:
-        OSError: nobody listens there, or the process does not answer in time.
-        StrangerError: the process does not know the secret.
+        OSError: nobody listens there, or the process does not answer in time, or speaks no TLS.
+        StrangerError: the process does not know the secret, or has another certificate.
     """
     connection = socket.create_connection(split(address), timeout=seconds)
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         until = time.monotonic() + seconds
+        if fingerprint:
+            connection = encrypted = client_context().wrap_socket(connection)
+            if not shows(encrypted, fingerprint):
+                raise StrangerError("another certificate than that of the claim")
         mine = secrets.token_bytes(NONCE_BYTES)
         connection.sendall(mine)
-        both = mine + _exactly(connection, NONCE_BYTES, until)
+        both = fingerprint.encode() + mine + _exactly(connection, NONCE_BYTES, until)
         connection.sendall(_proof(secret, _CLIENT, both))
         _check(_exactly(connection, PROOF_BYTES, until), secret, _SERVER, both)
     except BaseException:
@@ -199,19 +215,26 @@ def connect(address: str, secret: bytes, seconds: float = HANDSHAKE_SECONDS) -> 
     return PeerConnection(connection)
 
 
-def admit(connection: socket.socket, secret: bytes) -> PeerConnection:
+def admit(connection: socket.socket, secret: bytes, fingerprint: str = "") -> PeerConnection:
     """Let a client in that knows the secret.
 
+    Args:
+        connection: Of TLS before its handshake, if there is a fingerprint.
+        fingerprint: Of the own certificate; empty for a connection in clear text.
+
     Raises:
-        OSError: the client has gone, or does not answer in time.
-        StrangerError: the client does not know the secret.
+        OSError: the client has gone, does not answer in time, or speaks no TLS.
+        StrangerError: the client does not know the secret, or was shown another certificate.
     """
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     until = time.monotonic() + HANDSHAKE_SECONDS
+    if isinstance(connection, ssl.SSLSocket):
+        connection.settimeout(HANDSHAKE_SECONDS)
+        connection.do_handshake()
     theirs = _exactly(connection, NONCE_BYTES, until)
     mine = secrets.token_bytes(NONCE_BYTES)
     connection.sendall(mine)
-    both = theirs + mine
+    both = fingerprint.encode() + theirs + mine
     _check(_exactly(connection, PROOF_BYTES, until), secret, _CLIENT, both)
     connection.sendall(_proof(secret, _SERVER, both))
     return PeerConnection(connection)
@@ -231,13 +254,19 @@ def _exactly(connection: socket.socket, size: int, until: float) -> bytes:
     return content
 
 
-def _check(proof: bytes, secret: bytes, role: bytes, nonces: bytes) -> None:
-    if not hmac.compare_digest(proof, _proof(secret, role, nonces)):
+def _check(proof: bytes, secret: bytes, role: bytes, both: bytes) -> None:
+    if not hmac.compare_digest(proof, _proof(secret, role, both)):
         raise StrangerError
 
 
-def _proof(secret: bytes, role: bytes, nonces: bytes) -> bytes:
-    return hmac.digest(secret, role + nonces, "sha256")
+def _proof(secret: bytes, role: bytes, both: bytes) -> bytes:
+    return hmac.digest(secret, role + both, "sha256")
+
+
+def end(connection: socket.socket) -> None:
+    """End a connection of any thread's: `ssl.SSLSocket.shutdown` would make the bytes that follow clear text."""
+    with suppress(OSError):
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def split(address: str) -> tuple[str, int]:

@@ -35,10 +35,13 @@ class FollowerLink:
     Args:
         secret: Returns the secret; None while the store has none.
         hello: Returns what to tell the owner.
+        fingerprint: Of the owner's certificate; empty if it speaks in clear text.
     """
 
-    def __init__(self, address: str, secret: Callable[[], bytes | None], hello: Callable[[], Hello]) -> None:
-        self._address, self._secret, self._hello = address, secret, hello
+    def __init__(
+        self, address: str, secret: Callable[[], bytes | None], hello: Callable[[], Hello], fingerprint: str = ""
+    ) -> None:
+        self._address, self._secret, self._hello, self._fingerprint = address, secret, hello, fingerprint
         self.heard: queue.Queue[tuple[float, Beat | Lost]] = queue.Queue()
         self._over = threading.Event()
         threading.Thread(target=self._work, name="boatlift-follower", daemon=True).start()
@@ -59,7 +62,7 @@ class FollowerLink:
             secret = self._secret()
             if secret is None:  # the owner has just made the store
                 return Lost.UNREACHED
-            with connect(self._address, secret) as channel:
+            with connect(self._address, secret, self._fingerprint) as channel:
                 told = 0.0
                 while not self._over.is_set():
                     if (now := time.monotonic()) >= told:

@@ -40,7 +40,7 @@ def hand_over(path: StorePlace, to: str = "") -> Iterator[str]:
         raise InvalidError("NO_STANDBY", f"no run owns {log.dataflow}: begin it with boatlift run")
     where = f"process {owner.pid} on {owner.host}, which listens at {owner.address},"
     try:
-        with connect(owner.address, secret) as channel:
+        with connect(owner.address, secret, owner.fingerprint) as channel:
             names = (log.store_id, log.dataflow, socket.gethostname(), os.getpid())
             channel.send(Hello("command", *names))
             channel.send(HandoverAsked(to))

@@ -12,7 +12,8 @@ from ipaddress import ip_address
 
 import msgspec
 
-from boatlift.errors import InvalidError, UnavailableError
+from boatlift.errors import UnavailableError
+from boatlift.runtime.peers.certificate import OwnCertificate, require_cryptography
 from boatlift.runtime.peers.channel import (
     Answered,
     Beat,
@@ -22,6 +23,7 @@ from boatlift.runtime.peers.channel import (
     PointAsked,
     StrangerError,
     admit,
+    end,
     is_loopback,
     split,
 )
@@ -57,23 +59,29 @@ class OwnerLink:
 
     Attributes:
         heir: The life of the standby that was chosen for a handover; empty for none.
+        fingerprint: Of the certificate; empty if it speaks in clear text.
         change_points: Keeps or drops a restore point; from any thread.
 
     Laws:
-        * A stranger gets no byte but a nonce, and is shown the door after a second.
+        * A stranger gets no byte but a nonce and those of TLS, and is shown the door after a second.
+        * What other hosts can read is encrypted, unless `plain`.
         * Each standby gets a beat every `BEAT_SECONDS`, from a thread of its own.
         * A standby that is silent is not chosen.
 
     Args:
         stop: Requests a clean stop of the run.
         listen: The address to listen at; port 0 takes a free one.
+        plain: An address that other hosts see speaks in clear text.
 
     Raises:
+        InvalidError: `[MISSING_EXTRA]`.
         UnavailableError: `[LISTEN_FAILED]`.
     """
 
-    def __init__(self, stop: Callable[[], None], listen: str = LOOPBACK) -> None:
+    def __init__(self, stop: Callable[[], None], listen: str = LOOPBACK, *, plain: bool = False) -> None:
         host, port = split(listen)
+        self._certificate = None if plain or is_loopback(listen) else OwnCertificate()
+        self.fingerprint = "" if self._certificate is None else self._certificate.fingerprint
         try:
             self._socket = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         except (OSError, OverflowError) as error:
@@ -125,11 +133,9 @@ class OwnerLink:
         with self._changed:
             known, strangers = list(self._known), list(self._strangers)
         for channel in known:
-            with suppress(OSError):
-                channel.shutdown()
+            channel.shutdown()
         for stranger in strangers:
-            with suppress(OSError):
-                stranger.shutdown(socket.SHUT_RDWR)
+            end(stranger)
 
     def _accept(self) -> None:
         while not self._over.is_set():
@@ -140,11 +146,17 @@ class OwnerLink:
                     return
                 self._over.wait(BEAT_SECONDS)  # such as: no free descriptor
                 continue
+            if self._certificate is not None:
+                try:
+                    connection = self._certificate.context.wrap_socket(
+                        connection, server_side=True, do_handshake_on_connect=False
+                    )
+                except OSError:  # it has gone
+                    continue
             with self._changed:
                 self._strangers.append(connection)
                 if len(self._strangers) > STRANGERS:
-                    with suppress(OSError):
-                        self._strangers.pop(0).shutdown(socket.SHUT_RDWR)  # its thread closes it
+                    end(self._strangers.pop(0))  # its thread closes it
             try:
                 threading.Thread(target=self._serve, args=[connection], name="boatlift-peer", daemon=True).start()
             except RuntimeError:  # no thread can be started
@@ -154,7 +166,7 @@ class OwnerLink:
     def _serve(self, connection: socket.socket) -> None:
         try:
             try:
-                channel = admit(connection, self._secret)
+                channel = admit(connection, self._secret, self.fingerprint)
                 hello = channel.receive(1.0)
             finally:
                 self._admitted(connection)
@@ -211,11 +223,11 @@ def _name(standby: Hello) -> str:
     return f"{standby.host}:{standby.pid}"
 
 
-def refuse_open(listen: str, *, plain: bool) -> None:
-    """Refuse an address beyond this host, unless what is said there may be read by others."""
-    if not plain and not is_loopback(listen):
-        raise InvalidError(
-            "BAD_OPTION",
-            f"listen={listen!r} is seen from other hosts, and what standbys exchange is not encrypted: allow it with "
-            "--plain, in Python plain=True, inside a network that you trust, or listen at 127.0.0.1:0",
-        )
+def refuse_unencrypted(listen: str, *, plain: bool) -> None:
+    """Refuse an address beyond this host without TLS, unless what is said there may be read by others.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` it is no address; `[MISSING_EXTRA]` there is no TLS.
+    """
+    if not is_loopback(listen) and not plain:
+        require_cryptography()

@@ -50,7 +50,8 @@ class RunRef(Recorded, frozen=True):
 class Claim(Recorded, frozen=True, tag="claim"):
     """A process takes the dataflow over. The number of this record's object is the process's token.
 
-    `address` is where standbys and commands reach the process; empty if it does not listen.
+    `address` is where standbys and commands reach the process; empty if it does not listen. `fingerprint` is that of
+    the certificate that it shows there; empty if it speaks in clear text.
     `evolves` is the id of a transition to `program`, which `Evolved` makes the log's; until then the log's program, and
     all else, is as it was.
     """
@@ -64,6 +65,7 @@ class Claim(Recorded, frozen=True, tag="claim"):
     bytes_in_flight: _Count = 0
     address: str = ""
     evolves: str = ""
+    fingerprint: str = ""
 
 
 class Admitted(Recorded, frozen=True, tag="admitted"):
