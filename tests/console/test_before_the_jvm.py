@@ -18,7 +18,7 @@ from boatlift.runtime.host.ownership import this_process
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Claim
-from support.commands import boatlift, without_java
+from support.commands import begun, boatlift, without_java
 
 PLAIN = """
 import boatlift as bl
@@ -195,3 +195,16 @@ def test_a_command_names_the_extra_where_pyspark_is_not_installed(here: Path, co
     )
     assert "Traceback" not in done.stderr
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize("option", ["--standby", "--for-handover"])
+def test_a_standby_waits_for_its_store_without_java(here: Path, option: str) -> None:
+    """A signal ends it well."""
+    arguments = ("run", "plain:flow", "--store", "later", option)
+    with begun(here, *arguments, environment=without_java(here)) as process:
+        assert process.stderr is not None
+        said = "plain: this standby waits for a store: there is no store in later: give the path that run was given"
+        assert any(said in line for line in process.stderr)
+        process.terminate()
+        assert process.wait(60) == 0
+    assert not (here / "later").exists()

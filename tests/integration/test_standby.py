@@ -2,106 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
+from support.flow_processes import SumProcesses
 from support.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-FLOW = """
-import boatlift as bl
-from pyspark.sql import functions as F
-
-flow = bl.Dataflow("mine")
-rows = flow.source("rows", bl.files("data/*.csv", schema="k INT, v INT", max_files_per_step=1))
-rows.group_by("k").agg("sums", F.sum("v").alias("v"), policy=bl.Lazy(every=3)).sink("history", bl.parquet("history"))
-"""
-
-BOATLIFT = (sys.executable, "-m", "boatlift.console")
 ELSEWHERE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 """A process in a namespace of its own: others cannot see whether it runs."""
 
 
-class Flow:
-    """A dataflow in a folder, its input, and the processes that run it."""
-
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.folder, self._stack, self.fed = folder, stack, 0
-        (folder / "data").mkdir()
-        (folder / "mine.py").write_text(FLOW)
-
-    def run(self, *options: str, via: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
-        return self._stack.enter_context(self._running([*via, *BOATLIFT, "run", "mine:flow", "-s", "store", *options]))
-
-    @contextmanager
-    def _running(self, command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-        with (self.folder / "said").open("ab") as said:
-            process = subprocess.Popen(command, cwd=self.folder, stdout=said, stderr=said)
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
-
-    def command(self, *arguments: str) -> str:
-        command = [*BOATLIFT, *arguments, "-s", "store"]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def standbys(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.command("status", "--json"))["standbys"]
-        return found
-
-    def standby(self, *options: str) -> subprocess.Popen[bytes]:
-        """Start a standby, and return when it is ready."""
-        process = self.run("--standby", *options)
-        until(lambda: any(each["pid"] == process.pid and each["ready"] for each in self.standbys()), 120)
-        return process
-
-    def feed(self, files: int) -> None:
-        """Add files, and wait until the sink has the step of each."""
-        for _ in range(files):
-            draft = self.folder / "draft"
-            draft.write_text("k,v\n" + "".join(f"{key},{self.fed}\n" for key in range(3)))
-            draft.rename(self.folder / "data" / f"{self.fed:03d}.csv")
-            self.fed += 1
-        until(lambda: len(self.steps()) == self.fed, 120)
-
-    def steps(self) -> list[Path]:
-        return sorted((self.folder / "history").glob("step-*.parquet"))
-
-    def said(self) -> str:
-        return (self.folder / "said").read_text()
-
-    def check(self) -> None:
-        totals: dict[tuple[int, int], int] = {}
-        for row in (row for path in self.steps() for row in pq.read_table(path).to_pylist()):
-            totals[row["k"], row["v"]] = totals.get((row["k"], row["v"]), 0) + row["_weight"]
-        held = {key: weight for key, weight in totals.items() if weight}
-        assert held == {(key, sum(range(self.fed))): 1 for key in range(3)}
-        assert "replays" not in self.said(), "no recorded step is executed again"
-        self.command("verify")
-
-
 @pytest.fixture
-def flow(tmp_path: Path) -> Iterator[Flow]:
+def flow(tmp_path: Path) -> Iterator[SumProcesses]:
     with ExitStack() as stack:
-        yield Flow(tmp_path, stack)
+        yield SumProcesses(tmp_path, stack)
 
 
-def test_owners_die_hang_and_hand_over(flow: Flow) -> None:
+def test_owners_die_hang_and_hand_over(flow: SumProcesses) -> None:
     owner = flow.run()
     flow.feed(4)
     first = flow.standby()
@@ -128,10 +52,14 @@ def test_owners_die_hang_and_hand_over(flow: Flow) -> None:
     flow.check()
 
 
-def test_the_owner_and_one_of_two_standbys_die_at_once(flow: Flow) -> None:
+def test_the_owner_and_one_of_two_standbys_die_at_once(flow: SumProcesses) -> None:
+    """One of them was there before the store."""
+    second = flow.run("--standby")
+    until(lambda: "mine: this standby waits for a store: there is no store in" in flow.said())
     owner = flow.run()
     flow.feed(3)
-    first, second = flow.standby(), flow.standby()
+    flow.wait_for_standby(second)
+    first = flow.standby()
     os.kill(owner.pid, signal.SIGKILL)
     os.kill(first.pid, signal.SIGKILL)
     flow.feed(3)
@@ -140,7 +68,7 @@ def test_the_owner_and_one_of_two_standbys_die_at_once(flow: Flow) -> None:
     flow.check()
 
 
-def test_an_owner_that_is_known_by_its_link_alone(flow: Flow) -> None:
+def test_an_owner_that_is_known_by_its_link_alone(flow: SumProcesses) -> None:
     """It is stopped, and goes on when another process has taken over: it ends, and nothing is there twice."""
     owner = flow.run(via=ELSEWHERE)
     flow.feed(3)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from boatlift.errors import DataError, FencedError, InvalidError, UnavailableError
-from boatlift.runtime.host import host
+from boatlift.errors import BoatliftError, DataError, FencedError, InvalidError, UnavailableError
+from boatlift.runtime.host import admission, host
 from boatlift.runtime.host import standby as standby_module
+from boatlift.runtime.host.admission import wait_for_store
 from boatlift.runtime.host.ownership import refuse_unless_newest
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.inspect.status import status_at
@@ -274,6 +276,20 @@ def test_an_owner_whose_event_loop_hangs_is_taken_for_dead(tmp_path: Path, monke
     assert isinstance(error, FencedError)
     world.check()
     check_store(tmp_path)
+
+
+def test_a_standby_may_come_before_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "STORE_SECONDS", 0.01)
+    place, said = tmp_path / "later", list[str]()
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(wait_for_store, place, said.append, lambda: False)
+        until(lambda: said)
+        run(MemoryEngine(World(rows=3)), open_store(place))
+        assert waiting.result(60)
+    assert said == [f"waits for a store: there is no store in {place}: give the path that run was given"]
+    assert not wait_for_store(tmp_path / "never", said.append, lambda: True)
+    with pytest.raises(BoatliftError):
+        wait_for_store("ftp://store", said.append, lambda: False)
 
 
 def test_nothing_is_handed_over_without_an_owner_or_a_standby(tmp_path: Path) -> None:

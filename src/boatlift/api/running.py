@@ -24,6 +24,7 @@ from boatlift.api.reports import status
 from boatlift.connectors.kit import checked_options
 from boatlift.dataflow import Plan, plan
 from boatlift.errors import BoatliftError, FencedError, InvalidError
+from boatlift.runtime.host.admission import wait_for_store
 from boatlift.runtime.host.context import BYTES_IN_FLIGHT, RunOptions
 from boatlift.runtime.host.health import Health, HealthPort
 from boatlift.runtime.host.host import Host, run_as_standby
@@ -103,7 +104,8 @@ def run(
             begun, ended or moved rows. A step that is ended four times in a row ends the run. If not given: the larger
             of 30 s and 20 times the longest of the unit's last 100 steps, then twice as long each time, without end.
             Batches may take any time.
-        standby: Follow the run that owns the store, and take over as soon as it dies, is stopped, or hands over.
+        standby: Follow the run that owns the store, and take over as soon as it dies, is stopped, or hands over. It may
+            come before the store.
         for_handover: A standby under other versions or settings than the owner: it takes over from an owner that stops
             cleanly and hands over (`boatlift handover`), and never by suspicion.
         listen: Where the owner listens for standbys and commands, as `host:port`; port 0 takes a free one.
@@ -139,7 +141,25 @@ def run(
 def run_with(flow: Dataflow, store: str | Path | Store, options: RunOptions, spark: SparkSession | None) -> None:
     """Run a dataflow by options; as `run`."""
     creates = options.replica or not (options.standby or options.goes_back)
+    if options.standby and not creates and not store_awaited(flow.name, store, options.on_progress):
+        return
     run_plan(*prepared(flow, store, spark, create=creates), options)
+
+
+def store_awaited(name: str, store: str | Path | Store, on_progress: Callable[[Progress], None]) -> bool:
+    """Wait until there is a store for a standby; return False if a signal came before.
+
+    Args:
+        name: Of the dataflow.
+    """
+    if not isinstance(store, StorePlace):
+        return True
+
+    def tell(said: str) -> None:
+        on_progress(Progress("standby", name, -1, said=said))
+
+    with _Signals() as signals:
+        return wait_for_store(store, tell, lambda: signals.received)
 
 
 def run_plan(planned: Plan, store: Store, spark: SparkSession, options: RunOptions = _DEFAULTS) -> None:

@@ -101,7 +101,7 @@ def run(
         supervised: Start the run again when it is killed, hangs, or fails because something outside it does. It is a
             process of its own, whose JVM outlives it.
         standby: Follow the run that owns the store, on any machine that sees the store, and take over as soon as it
-            dies, is stopped, or hands over (boatlift handover).
+            dies, is stopped, or hands over (boatlift handover). It may come before the store.
         for_handover: Be a standby under other versions or settings than the owner, which takes over after a handover
             alone: an upgrade without a gap.
         listen: Where the owner listens for standbys and commands.
@@ -124,10 +124,10 @@ def run(
         conf: A Spark setting, name=value; may be repeated.
         quiet: Show only a takeover, warnings and the last line.
     """
-    from boatlift.console.live import Live
+    from boatlift.console.live import Live, Stages
     from boatlift.console.programs import OneSession, check_flow, load_flow, modes_named, settings, skips_named
     from boatlift.dataflow import plan as planned
-    from boatlift.runtime.host.admission import check_owner, check_store, refuse_missing_store
+    from boatlift.runtime.host.admission import check_owner, check_store
     from boatlift.runtime.host.context import BYTES_IN_FLIGHT, RunOptions
 
     # All errors that need no JVM to be found are raised before one starts.
@@ -154,9 +154,7 @@ def run(
         os.environ["BOATLIFT_SCRATCH"] = scratch  # sinks in buckets write their files there, too
     refuse_place(store)
     check_flow(flow)
-    if standby:
-        refuse_missing_store(store)
-    elif not take_over and not replica:
+    if not (standby or take_over or replica):
         check_owner(store)
     from boatlift.console.supervisor import BEATS, Supervisor, beating
 
@@ -166,10 +164,13 @@ def run(
     session = OneSession(master, flow, settings(conf), quiet=quiet)
     notice(f"importing {flow}", quiet=quiet)
     dataflow = load_flow(flow, session)
-    check_store(planned(dataflow), store, skips, set_aside, pause)
-    from boatlift.api.running import open_bucket
+    from boatlift.api.running import open_bucket, store_awaited
     from boatlift.api.running import run as run_dataflow
 
+    stages = Stages(dataflow, quiet=quiet, available_now=available_now)
+    if standby and not replica and not store_awaited(dataflow.name, store, stages.show):
+        return
+    check_store(planned(dataflow), store, skips, set_aside, pause)
     place = open_bucket(store, **of_bucket, create=not standby or replica) if of_bucket else store
     spark = session.begin()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from time import sleep
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,8 @@ from boatlift.storage.log import Log
 from boatlift.storage.opening import StorePlace, open_store
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Admitted, Record, units_in
+
+STORE_SECONDS = 1.0  # from one look for a store that a standby waits for to the next
 
 
 def check_owner(path: StorePlace) -> None:
@@ -38,12 +41,38 @@ def check_owner(path: StorePlace) -> None:
 
 
 def refuse_missing_store(path: StorePlace) -> None:
-    """Raise if there is no store that a standby could follow.
+    """Raise if there is no store.
 
     Raises:
         InvalidError: `[STORE_NOT_FOUND]`.
     """
     open_store(path, create=False)
+
+
+def wait_for_store(path: StorePlace, tell: Callable[[str], None], is_over: Callable[[], bool]) -> bool:
+    """Wait until there is a store that a standby could follow; return False if it was asked to stop before.
+
+    Args:
+        tell: Receives in words what is waited for.
+        is_over: Returns whether the standby was asked to stop.
+
+    Raises:
+        BoatliftError: the place cannot be read.
+    """
+    told = False
+    while not is_over():
+        try:
+            open_store(path, create=False)
+        except InvalidError as error:
+            if error.condition != "STORE_NOT_FOUND":
+                raise
+            if not told:
+                tell(f"waits for a store: {error.message}")
+            told = True
+        else:
+            return True
+        sleep(STORE_SECONDS)
+    return False
 
 
 def check_store(
