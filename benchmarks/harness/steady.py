@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.harness.measuring import rows_per_second
+
 __all__ = ["STEADY", "KafkaSteady", "Steady", "longest"]
 
 KEYS, ROWS, EVERY = 1_000_000, 200, 0.05
@@ -100,6 +102,18 @@ class Steady:
             self._steps = held
             time.sleep(0.005)
         return seen
+
+    def drain(self, steps: int, rows: int) -> float:
+        """Let the input of so many steps wait, and return the rows a second, from the first output to the last."""
+        for _ in range(steps):
+            self.add(rows)
+        seen: list[float] = []
+        while len(seen) < steps:
+            held = self._held()
+            seen += [time.monotonic()] * (held - self._steps)
+            self._steps = held
+            time.sleep(0.005)
+        return rows_per_second({"visible": seen}, rows)
 
     def _held(self) -> int:
         out = self._folder / "out"
