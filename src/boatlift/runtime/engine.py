@@ -186,6 +186,17 @@ class Engine(Protocol):
             UnavailableError: `[LISTEN_FAILED]`.
         """
 
+    def redirect(self, owner: Mapping[str, str] | None) -> None:
+        """Answer the clients of sources in the place of another process, the owner; before `reserve`.
+
+        Args:
+            owner: Source to the URL that the owner advertises. Empty: nobody owns the dataflow, and clients that are
+                answered already try again. None: answer nothing, and hold no port.
+        """
+
+    def advertised(self) -> Mapping[str, str]:
+        """Return the URL of each source at which clients of other hosts reach this process, once it has reserved it."""
+
     def listening(self) -> Mapping[str, str]:
         """Return the URL of each source that takes rows over HTTP now."""
 

@@ -152,6 +152,12 @@ class SparkEngine:
     def reserve(self) -> None:
         self._input_logs.reserve()
 
+    def redirect(self, owner: Mapping[str, str] | None) -> None:
+        self._input_logs.redirect(owner)
+
+    def advertised(self) -> Mapping[str, str]:
+        return self._input_logs.advertised()
+
     def start(self, beginning: Beginning) -> None:
         pass_credentials(self._spark.sparkContext)
         scratch, units = beginning.scratch, self._program.units

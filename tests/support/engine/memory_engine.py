@@ -144,6 +144,12 @@ class MemoryEngine:
     def reserve(self) -> None:
         pass
 
+    def redirect(self, owner: Mapping[str, str] | None) -> None:
+        """No source of this engine has clients."""
+
+    def advertised(self) -> dict[str, str]:
+        return {}
+
     def announce(self, told: Callable[[str], None]) -> tuple[str, ...]:
         """No source of this engine announces input."""
         return ()

@@ -27,6 +27,8 @@ TOKEN_VARIABLE = "BOATLIFT_PUSH_TOKEN"  # noqa: S105 - its name, not a token
 SHORTEST = 16
 """The least number of characters of a token."""
 
+_URL = re.compile(r"https?://[\x21-\x7e]+")
+
 _BEARER = re.compile(rb"bearer +([\x21-\x7e]+) *", re.IGNORECASE)
 _SENDABLE = re.compile(r"[\x21-\x7e]+")
 
@@ -41,6 +43,24 @@ def address_of(listen: str) -> tuple[str, int]:
     if missing:
         raise InvalidError("MISSING_EXTRA", f"HTTP needs {' and '.join(missing)}: pip install 'boatlift[web]'")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def url_of(address: tuple[str, int]) -> str:
+    """Return the URL of an address, without a path."""
+    host, port = address
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def advertised(advertise: str | None) -> str:
+    """Return the URL, without a path of its own, that a user gives for a source; empty for none."""
+    text: object = advertise
+    if text is None:
+        return ""
+    if not isinstance(text, str) or not _URL.fullmatch(text):
+        raise InvalidError(
+            "BAD_OPTION", f"advertise is {text!r}: give the URL of this process, such as 'http://10.0.0.7:8080'"
+        )
+    return text.rstrip("/")
 
 
 class PushToken:

@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from boatlift.connectors.push.admission import Admission, PushToken, is_loopback
+from boatlift.connectors.push.admission import Admission, PushToken, is_loopback, url_of
 from boatlift.connectors.push.answers import Answers
 from boatlift.connectors.push.connections import Connection, Connections, Limits, refusal_of
 from boatlift.dataflow.contracts import Receipt
@@ -49,6 +49,10 @@ class Server:
     Args:
         address: Host and port; port 0 for one that is free.
         clock: Returns the seconds that limits count.
+
+    Attributes:
+        owner: The URL of the process that takes the rows, to which clients are redirected; empty if none does yet;
+            None: this one takes them.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Server:
     ) -> None:
         self._pushes, self._answers = pushes, answers
         self._source = source
+        self.owner: str | None = None
         self._limits = limits or Limits()
         self._bodies = Bodies(self._limits)
         try:
@@ -102,10 +107,17 @@ class Server:
         run = partial(self._server.run, sockets=[self._socket])
         self._thread = threading.Thread(target=run, name=f"boatlift-http-{source}", daemon=True)
 
-    def serve(self) -> None:
-        self._thread.start()
-        self._server.settled.wait()
+    def begin(self) -> None:
+        """Begin to answer."""
+        if self._thread.ident is None:
+            self._thread.start()
+            self._server.settled.wait()
         self.check()
+
+    def serve(self) -> None:
+        """Take rows."""
+        self.owner = None
+        self.begin()
         logger.info("%s: listening on %s", self._source, self.url)
         host, port = self.address
         if self._is_open and not is_loopback(host):
@@ -119,8 +131,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        host, port = self.address
-        return f"http://[{host}]:{port}/{self._source}" if ":" in host else f"http://{host}:{port}/{self._source}"
+        return f"{url_of(self.address)}/{self._source}"
 
     def check(self) -> None:
         cause = self._server.failure
@@ -143,6 +154,9 @@ class Server:
         except InvalidError as error:
             await _refused(error)(scope, whole.receive, whole.send)
             return
+        if self.owner is not None:
+            await self._elsewhere(self.owner, scope)(scope, whole.receive, whole.send)
+            return
         scope["app"] = self  # else the router answers unknown paths itself, in plain text
         try:
             await self._router(scope, whole.receive, whole.send)
@@ -151,6 +165,15 @@ class Server:
             refusal = refusal_of(InvalidError("NOT_SERVED", f"the source takes {here}: send one of these"))
             answer = Response(refusal.body, error.status_code, {**refusal.headers, **(error.headers or {})})
             await answer(scope, whole.receive, whole.send)
+
+    def _elsewhere(self, owner: str, scope: _Message) -> Response:
+        if not owner:
+            advice = "push again in a moment, with the same key"
+            return _refused(UnavailableError("NOT_RUNNING", f"no process takes rows of {self._source} now: {advice}"))
+        query = b"?" * bool(scope["query_string"]) + scope["query_string"]
+        answer = _answered(307, {"owner": owner})
+        answer.headers["location"] = owner + (scope["raw_path"] + query).decode("latin-1")
+        return answer
 
     async def _push(self, request: Request) -> Response:
         try:

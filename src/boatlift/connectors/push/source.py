@@ -6,16 +6,18 @@ Read `steps` first (positions and cursors), then `recorder`, `rows`, `compacted`
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from boatlift.connectors.kit import checked_options, columns_of, struct_of
-from boatlift.connectors.push.admission import PushToken, address_of, token_of
+from boatlift.connectors.push.admission import PushToken, address_of, advertised, token_of, url_of
 from boatlift.connectors.push.answers import Answers
 from boatlift.connectors.push.steps import PushedSteps, upserts_of
 from boatlift.dataflow.contracts import Json, Receipt, SourceCapabilities, Upserts
@@ -36,12 +38,15 @@ MOST_WAITING = 1 << 30
 MOST_KEYS = 100_000_000
 KEY_LENGTH = 200
 
+_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - hosts of a server that listens at every address
+
 
 @checked_options("bl.push")
 def push(
     schema: str | StructType,
     *,
     listen: str | None = None,
+    advertise: str | None = None,
     token: str | None = None,
     ack: Literal["recorded", "stable", "answer"] = "recorded",
     key: str | None = None,
@@ -58,6 +63,10 @@ def push(
     Args:
         schema: The columns. A row may leave out those that are not `NOT NULL`.
         listen: `host:port` for `POST /SOURCE` and `GET /SOURCE/keys/KEY`; None: no HTTP.
+        advertise: The URL at which clients of other hosts reach this process, without the source: a standby on another
+            host sends them there (307). If not given: `http://` and the address of `listen`, with this host's name if
+            that is every address. In a program that several hosts run it has to name each host, as in
+            `f"http://{socket.getfqdn()}:8080"`.
         token: The token of each HTTP request, as `Authorization: Bearer …`: 16 characters or more. None: that of the
             environment, `BOATLIFT_PUSH_TOKEN`; if that is not set either, a push needs no token. No store keeps the
             token, and no command shows it.
@@ -110,9 +119,12 @@ def push(
         address, secret = address_of(listen), token_of(token)
     elif token is not None:
         raise InvalidError("BAD_OPTION", "a token is for requests over HTTP: give listen, too, or no token")
+    elif advertise is not None:
+        raise InvalidError("BAD_OPTION", "advertise is for requests over HTTP: give listen, too, or no advertise")
     return PushSource(
         schema, address, ack == "stable", remember_keys, max_rows_per_step, max_waiting_bytes, bearer=secret,
-        upserts=upserts, most_keys=max_remembered_keys, retains=retain, answers=answers,
+        upserts=upserts, most_keys=max_remembered_keys, retains=retain, advertise=advertised(advertise),
+        answers=answers,
     )  # fmt: skip
 
 
@@ -134,6 +146,7 @@ class PushSource(PushedSteps):
     Args:
         address: Where to listen; None: no HTTP.
         until_stable: Whether answers wait until the rows' results are stable.
+        advertise: The URL at which clients of other hosts reach the server; empty for that of the address.
 
     Attributes:
         listens_at: The address while the source is open; for port 0 in the options, with the port that was free.
@@ -154,12 +167,13 @@ class PushSource(PushedSteps):
         most_keys: int = MOST_KEYS,
         retains: bool = False,
         answers: Answers | None = None,
+        advertise: str = "",
     ) -> None:
         super().__init__(schema, limit, upserts)
         self.retains, self.answers = retains, answers
         self._address, self._bearer, self.answers_when_stable = address, bearer, until_stable
         self._remember, self._most, self._clock = remember, most_waiting, clock
-        self._most_keys = most_keys
+        self._most_keys, self._advertise = most_keys, advertise
         self._recorder: Recorder | None = None
         self._server: Server | None = None
         self._rows: PushedRows | None = None
@@ -196,18 +210,47 @@ class PushSource(PushedSteps):
         """Whether an answer, or a refused push, waits for stability now."""
         return self._recorder is not None and self._recorder.awaited
 
+    @property
+    def advertised(self) -> str:
+        host, port = self.listens_at or self._address or ("", 0)
+        if not port or self._advertise:
+            return self._advertise
+        return url_of((socket.gethostname() if host in _EVERYWHERE else host, port))
+
+    def redirect(self, name: str, owner: str | None) -> None:
+        if self._reserved or self._address is None or not self._address[1]:
+            return
+        if owner is None or owner == self.advertised:
+            self._close_server()
+        elif self._server is not None:
+            self._server.owner = owner
+        elif owner:
+            with suppress(UnavailableError):  # another process has the port
+                self._server = self._server_of(name, self._address)
+                self._server.owner = owner
+                self._server.begin()
+
     def reserve(self, name: str) -> None:
         if self._reserved:
             advice = "make another Dataflow for another run"
             raise InvalidError("BAD_OPTION", f"{name} runs already, in this process: {advice}")
         if self._address is not None:
-            from boatlift.connectors.push.server import Server
-
-            # `Dataflow.source` names the source so, and its stream as clients know it.
-            shown = name if self.upserts is None else name.removesuffix("_source")
-            self._server = Server(shown, self._address, self, self._bearer, answers=self.answers)
+            self._server = self._server or self._server_of(name, self._address)
+            self._server.owner = ""
             self.listens_at = self._server.address
         self._reserved = True
+
+    def _server_of(self, name: str, address: tuple[str, int]) -> Server:
+        from boatlift.connectors.push.server import Server
+
+        # `Dataflow.source` names the source so, and its stream as clients know it.
+        shown = name if self.upserts is None else name.removesuffix("_source")
+        return Server(shown, address, self, self._bearer, answers=self.answers)
+
+    def _close_server(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        self._server = None
 
     def open(self, token: int, stable: Json, newest: Json) -> None:
         from boatlift.connectors.push.compacted import CompactedSegments
@@ -240,9 +283,8 @@ class PushSource(PushedSteps):
         self._open.clear()
         if self._recorder is not None:
             self._recorder.close()
-        if self._server is not None:
-            self._server.close()
-        self._server = self._recorder = self.listens_at = None
+        self._close_server()
+        self._recorder = self.listens_at = None
         self._reserved = False
 
     def push(self, rows: object, key: str | None, timeout: float) -> Receipt:

@@ -65,8 +65,8 @@ class StoreBacked(Protocol[Log_contra]):
     An input log keeps either the rows, or only the keys of pushes; in the second case the rows do not outlive this
     process.
 
-    The legal order of calls: `reserve`, `attach`, `open`, then the calls of `Source`, then `close`. A reader beside the
-    owner calls only `attach`, then `verify` and `load`.
+    The legal order of calls: `redirect` any number of times, `reserve`, `attach`, `open`, then the calls of `Source`,
+    then `close`. A reader beside the owner calls only `attach`, then `verify` and `load`.
 
     Laws:
         * Rows that a client knows to be recorded are in exactly one later position.
@@ -87,8 +87,25 @@ class StoreBacked(Protocol[Log_contra]):
         """The URL that accepts rows now, if any."""
 
     @property
+    def advertised(self) -> str:
+        """The URL at which clients reach the server, without a path; empty if there is none, or no port yet."""
+
+    @property
     def awaits_stability(self) -> bool:
         """Whether a client now waits for rows to become stable: for an answer, or for room to push more."""
+
+    def redirect(self, name: str, owner: str | None) -> None:
+        """Answer clients in the place of another process, the owner.
+
+        Laws:
+            * Nothing listens where the owner would: at its own URL, or at a port that is not known before.
+            * A port that cannot be had is left alone.
+
+        Args:
+            name: Of the source in the dataflow.
+            owner: The owner's advertised URL, which the client is told. Empty: nobody owns the dataflow; a server that
+                answers already tells its clients to try again, and none begins to. None: answer nothing.
+        """
 
     def reserve(self, name: str) -> None:
         """Take exclusive resources under the source's name in the dataflow, until `close`.

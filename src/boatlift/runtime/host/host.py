@@ -126,6 +126,7 @@ class Host:
                 stopping=self._stopping,
                 ready=ready,
                 turned=self._health.turns,
+                redirect=self._engine.redirect,
                 has_followed=has_followed,
             )
             self._health.follows(lambda: ready() and not standby.waits_in_vain)
@@ -303,6 +304,7 @@ class OwnershipTerm:
             "" if transition is None else transition.id,
             lambda _history: refuse_another_plan(self._log, engine, options),
             link.fingerprint,
+            engine.advertised(),
         )
         secret = secret_of(store, create=True)
         assert secret is not None

@@ -172,6 +172,7 @@ class Ownership:
         evolves: str = "",
         refuse_plan: Callable[[LogHistory], None] = lambda _history: None,
         fingerprint: str = "",
+        pushes: Mapping[str, str] | None = None,
     ) -> int:
         """Claim the dataflow; from now on no earlier owner can write.
 
@@ -181,6 +182,7 @@ class Ownership:
             evolves: The id of the transition to the program that this claim begins; empty for none.
             refuse_plan: Raises if the log does not fit that transition.
             fingerprint: Of the certificate shown there; empty for none.
+            pushes: Source to the URL at which clients push its rows.
 
         Raises:
             DataError: `[PROGRAM_CHANGED]`, `[CORRUPT]`.
@@ -196,7 +198,7 @@ class Ownership:
                 refuse_other_division(history, program)
 
         mine = (socket.gethostname(), os.getpid(), self._clock(), dict(program), dict(environment), this_process())
-        claim = Claim(*mine, bytes_in_flight, address, evolves, fingerprint)
+        claim = Claim(*mine, bytes_in_flight, address, evolves, fingerprint, dict(pushes or {}))
         with _claiming():
             self.token = self.log.claim(claim, refuse, recorded_as_claimed)
             _count((self.log.store_id, self.token), 1)

@@ -41,7 +41,7 @@ class Standby:
     """Follows the owners of a dataflow.
 
     Laws:
-        * It writes nothing, and takes no lock, port or id of the owner's.
+        * It writes nothing, and takes no lock, port or id of the owner's, nor of another standby that may become it.
         * It never takes over from an owner that has stopped cleanly, unless the log names it as the heir, or names
           another one that has not claimed the dataflow for `HEIR_SECONDS`. A replica also does if it names none.
         * With `handover_only` it takes over as the heir alone.
@@ -60,6 +60,7 @@ class Standby:
         report: Receives progress.
         stopping: Ends the waiting.
         turned: Is called at each look at the owner.
+        redirect: As of the engine.
         ready: Returns whether the first step after a takeover would be quick.
         has_followed: Whether this process has followed or been an owner before: then one out of its reach does not end
             it.
@@ -84,12 +85,13 @@ class Standby:
         stopping: threading.Event,
         ready: Callable[[], bool],
         turned: Callable[[], None],
+        redirect: Callable[[Mapping[str, str] | None], None],
         has_followed: bool = False,
     ) -> None:
         self._store, self._log, self._stopping, self._report, self._ready = store, log, stopping, report, ready
         self._mine = Claim("", 0, 0, dict(program), dict(environment))
         self._handover_only, self._available_now = handover_only, available_now
-        self._replica, self._turned = replica, turned
+        self._replica, self._turned, self._redirect = replica, turned, redirect
         self._last_told = ""
         self._followed = has_followed
         self._life = self.heir = life
@@ -114,6 +116,7 @@ class Standby:
                 owner = self._log.claim_of(self._log.owner)
                 if owner is not None and not self._log.history.stopped:
                     self._refuse_another(owner)
+                    self._redirect_to(owner)
                     if self._is_out_of_reach(owner):
                         self._tell(f"cannot reach process {owner.pid} on {owner.host}, and waits for another owner")
                     elif self._follow(owner, self._log.owner):
@@ -126,15 +129,19 @@ class Standby:
                     lost = lost and (self._replica or not self._handover_only)
                     if heir == self._life or lost:
                         self._refuse_another(owner)
+                        self._redirect({})
                         self.heir = heir
                         return self._log.owner
+                    self._redirect(None)  # the heir may be on this host
                     self._tell("waits for the standby that the dataflow was handed over to")
                 elif self._replica:
+                    self._redirect({})
                     self.heir = ""
                     return self._log.owner
                 elif owner is not None and self._available_now:
                     return None
                 else:
+                    self._redirect(None)
                     self._tell("waits for a run that begins")
             except UnavailableError as error:
                 if error.condition != "STORE_FAILED":
@@ -157,6 +164,7 @@ class Standby:
                 now = time.monotonic()
                 if news or now >= read_at:
                     read_at = now + READ_SECONDS
+                    self._redirect_to(owner)
                     detector.woke(now)
                     if self._log.catch_up():
                         detector.grew(time.monotonic())
@@ -202,7 +210,12 @@ class Standby:
                         detector.unreached(refused=heard is Lost.REFUSED)
         return news
 
+    def _redirect_to(self, owner: Claim) -> None:
+        """Tell clients where the owner is; a standby that may not become it leaves its port to one that may."""
+        self._redirect(None if self._handover_only else owner.pushes or None)
+
     def _take_for_dead(self, owner: Claim, token: int, why: str, state: ProcessState) -> None:
+        self._redirect({})
         said = f"process {owner.pid} on {owner.host} is taken for dead: {why}"
         self._report(Progress("suspect", self._log.dataflow, -1, said=said))
         if state is ProcessState.STOPPED:

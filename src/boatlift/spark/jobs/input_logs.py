@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from boatlift.dataflow import Lazy, Plan, StoreBacked
 from boatlift.errors import InvalidError
 from boatlift.runtime.engine import Beginning
@@ -23,7 +25,7 @@ class InputLogs:
             for name, each in plan.sources.items()
             if (backed := each.source.capabilities.store_backed) is not None
         }
-        self._reserved: list[StoreBacked[InputLog | UnloggedInput]] = []
+        self._reserved = dict[str, StoreBacked[InputLog | UnloggedInput]]()
         never = [unit.name for unit in plan.units.values() if unit.policy == Lazy(every=None)]
         for name, source in self._sources.items():
             if never and source.answers_when_stable:
@@ -42,7 +44,18 @@ class InputLogs:
         """
         for name, source in self._sources.items():
             source.reserve(name)
-            self._reserved.append(source)
+            self._reserved[name] = source
+
+    def redirect(self, owner: Mapping[str, str] | None) -> None:
+        """Let the sources answer in the place of an owner; as `Engine.redirect`."""
+        for name, source in self._sources.items():
+            if owner is not None:
+                self._reserved[name] = source
+            source.redirect(name, None if owner is None else owner.get(name) if owner else "")
+
+    def advertised(self) -> dict[str, str]:
+        """Return the URL of each source at which clients of other hosts reach this process."""
+        return {name: source.advertised for name, source in self._sources.items() if source.advertised}
 
     def open(self, beginning: Beginning) -> None:
         """Take the input logs over: from now on the sources accept pushed rows.
@@ -69,5 +82,5 @@ class InputLogs:
 
     def close(self) -> None:
         """Accept no more rows."""
-        for source in self._reserved:
+        for source in self._reserved.values():
             source.close()

@@ -51,7 +51,8 @@ class Claim(Recorded, frozen=True, tag="claim"):
     """A process takes the dataflow over. The number of this record's object is the process's token.
 
     `address` is where standbys and commands reach the process; empty if it does not listen. `fingerprint` is that of
-    the certificate that it shows there; empty if it speaks in clear text.
+    the certificate that it shows there; empty if it speaks in clear text. `pushes` has for each source that takes rows
+    over HTTP the URL at which clients reach the process.
     `evolves` is the id of a transition to `program`, which `Evolved` makes the log's; until then the log's program, and
     all else, is as it was.
     """
@@ -66,6 +67,7 @@ class Claim(Recorded, frozen=True, tag="claim"):
     address: str = ""
     evolves: str = ""
     fingerprint: str = ""
+    pushes: dict[str, str] = field(default_factory=dict)
 
 
 class Admitted(Recorded, frozen=True, tag="admitted"):
