@@ -271,37 +271,37 @@ CONDITIONS: dict[str, Condition] = {
     "CROSS_SITE": Condition(
         "InvalidError",
         "an HTTP request comes from a web page of another site, or is for another host than the server's",
-        "push from a program, without Origin, with the source's address as Host",
+        "push from a program, without Origin, with the source's address as Host; open the console as it is printed",
     ),
     "BAD_TOKEN": Condition(
         "InvalidError",
         "an HTTP request has no token, or a wrong one",
-        "send Authorization: Bearer and the source's token",
+        "send Authorization: Bearer and the token of the source; open the console as it is printed",
     ),
     "BAD_REQUEST": Condition("InvalidError", "the bytes of a client are no HTTP request", "send HTTP/1.1"),
     "NOT_SERVED": Condition(
         "InvalidError",
-        "an HTTP request has an address or a method that the source does not serve",
-        "send POST /SOURCE, or GET /SOURCE/keys/KEY",
+        "an HTTP request has an address or a method that the server does not serve",
+        "send what the message names",
     ),
     "HEADERS_TOO_LARGE": Condition(
-        "InvalidError", "an HTTP request has more or longer headers than a source accepts", "send fewer"
+        "InvalidError", "an HTTP request has more or longer headers than a server accepts", "send fewer"
     ),
     "TOO_SLOW": Condition(
         "UnavailableError",
         "an HTTP request was not complete in time",
-        "push again, with the same key",
+        "send it again, a push with the same key",
         retry=Retry.AGAIN,
     ),
     "SERVER_BUSY": Condition(
         "UnavailableError",
-        "a source has its maximum of open connections, or of bytes in open HTTP requests",
-        "push again in a moment, with the same key",
+        "a server has its maximum of open connections, of readers, or of bytes in open HTTP requests",
+        "send it again in a moment, a push with the same key",
         retry=Retry.AGAIN,
     ),
     "LISTEN_FAILED": Condition(
         "UnavailableError",
-        "a source, or a run, cannot listen at its address, or answer",
+        "a source, a run or the console cannot listen at its address, or answer",
         "give another address, or repair the cause in the message",
         retry=Retry.AGAIN,
     ),

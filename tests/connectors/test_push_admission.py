@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 import boatlift as bl
-from boatlift.connectors.push.admission import TOKEN_VARIABLE, Admission, PushToken, is_loopback
+from boatlift.connectors.push.source import TOKEN_VARIABLE
+from boatlift.http.admission import Admission, BearerToken, is_loopback
 from support.push.server import Served, request, serving
 from support.push.source import Source
 
@@ -114,11 +115,11 @@ def test_an_address_of_ipv6_is_served(tmp_path: Path) -> None:
 def test_beyond_loopback_a_name_may_be_a_page_of_anyone() -> None:
     """A page whose name resolves to this machine has the same origin for its browser, but no address or token."""
 
-    def lets_in(host: bytes, token: PushToken | None = None, **told: bytes) -> bool:
+    def lets_in(host: bytes, token: BearerToken | None = None, **told: bytes) -> bool:
         headers = [(b"host", host), *((name.replace("_", "-").encode(), value) for name, value in told.items())]
         if token is not None:
             headers.append((b"authorization", b"Bearer " + SECRET.encode()))
-        admission = Admission(("0.0.0.0", 80), token)
+        admission = Admission(("0.0.0.0", 80), token, instead="push from a program", with_token="send it")
         if told.keys() & {"origin", "sec_fetch_site"}:
             admission.check([each for each in headers if each[0] in (b"host", b"authorization")])
         try:
@@ -130,9 +131,9 @@ def test_beyond_loopback_a_name_may_be_a_page_of_anyone() -> None:
     assert lets_in(b"any.example")
     assert not lets_in(b"any.example", origin=b"http://any.example")
     assert not lets_in(b"any.example", sec_fetch_site=b"same-origin")
-    assert lets_in(b"any.example", PushToken(SECRET), origin=b"https://any.example", sec_fetch_site=b"same-origin")
+    assert lets_in(b"any.example", BearerToken(SECRET), origin=b"https://any.example", sec_fetch_site=b"same-origin")
     assert lets_in(b"10.0.0.1", origin=b"http://10.0.0.1")
-    assert not lets_in(b"10.0.0.1", PushToken(SECRET), origin=b"http://evil.example")
+    assert not lets_in(b"10.0.0.1", BearerToken(SECRET), origin=b"http://evil.example")
 
 
 def test_loopback_addresses_are_known() -> None:
@@ -144,7 +145,7 @@ def test_loopback_addresses_are_known() -> None:
 
 
 def test_a_request_has_the_token_or_is_refused(tmp_path: Path) -> None:
-    with serving(tmp_path, token=PushToken(SECRET)) as served:
+    with serving(tmp_path, token=BearerToken(SECRET)) as served:
         for given in (
             [], ["Authorization: Bearer wrong"], ["Authorization: Bearer"], [f"Authorization: Basic {SECRET}"],
             [f"Authorization: {SECRET}"], [f"Authorization: Bearer {SECRET}x"],
@@ -203,7 +204,7 @@ def test_a_short_token_is_refused_with_the_way_to_make_one() -> None:
 
 def test_a_token_is_shown_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    source = Source(tmp_path, address=("127.0.0.1", 0), bearer=PushToken(SECRET))
+    source = Source(tmp_path, address=("127.0.0.1", 0), bearer=BearerToken(SECRET))
     described = str([source.describe(), repr(source), vars(source), vars(source._server), source._bearer])
     source.put(1)
     source.close()
@@ -213,7 +214,7 @@ def test_a_token_is_shown_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
     for copied in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError):
-            copied(PushToken(SECRET))
+            copied(BearerToken(SECRET))
 
 
 # -- what is said at the start ----------------------------------------------------------------------------------------
@@ -228,7 +229,7 @@ def test_a_server_that_every_program_reaches_warns_if_it_has_no_token(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, listen: str, token: str | None, warned: bool
 ) -> None:
     caplog.set_level(logging.INFO)
-    with serving(tmp_path, listen, token=token and PushToken(token)) as served:
+    with serving(tmp_path, listen, token=token and BearerToken(token)) as served:
         assert f"orders: listening on {served.server.url}" in caplog.text
         assert str(served.server.address[1]) in served.server.url
     said = "orders takes rows from every program that reaches "

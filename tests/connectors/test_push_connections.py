@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from boatlift.connectors.push.connections import Limits, most_connections
+from boatlift.http.connections import Limits, most_connections
 from support.push.server import Client, Served, request, serving
 from support.waiting import until
 

@@ -16,8 +16,8 @@ import pytest
 import uvicorn
 
 import boatlift as bl
-from boatlift.connectors.push.admission import address_of
-from boatlift.connectors.push.connections import Limits
+from boatlift.http.admission import address_of
+from boatlift.http.connections import Limits
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.local import LocalStore
 from boatlift.storage.records.codec import Push

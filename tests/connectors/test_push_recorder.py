@@ -13,9 +13,9 @@ import pytest
 
 import boatlift as bl
 from boatlift.connectors.push import recorder
-from boatlift.connectors.push.connections import refusal_of
 from boatlift.connectors.push.source import KEY_LENGTH
 from boatlift.dataflow import Receipt
+from boatlift.http.connections import refusal_of
 from boatlift.storage.local import LocalStore
 from support.push.source import Source
 from support.waiting import until

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from boatlift.connectors.push.connections import Connection, Limits
 from boatlift.connectors.push.server import Server
+from boatlift.http.connections import Connection, Limits
 from support.push.source import Source
 from support.waiting import until
 

@@ -1,7 +1,6 @@
 """`bl.push`: rows that clients push from Python or over HTTP, recorded before the client gets an answer.
 
-Read `steps` first (positions and cursors), then `recorder`, `rows`, `compacted` and `reading`; for HTTP `server`,
-`connections` and `admission`.
+Read `steps` first (positions and cursors), then `recorder`, `rows`, `compacted` and `reading`; for HTTP `server`.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from boatlift.connectors.kit import checked_options, columns_of, struct_of
-from boatlift.connectors.push.admission import PushToken, address_of, advertised, token_of, url_of
 from boatlift.connectors.push.answers import Answers
 from boatlift.connectors.push.steps import PushedSteps, upserts_of
 from boatlift.dataflow.contracts import Json, Receipt, SourceCapabilities, Upserts
 from boatlift.errors import DataError, InvalidError, UnavailableError
+from boatlift.http.admission import BearerToken, address_of, advertised, token_of, url_of
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.unlogged_input import UnloggedInput
 
@@ -37,6 +36,7 @@ LARGEST_STEP = 1_000_000
 MOST_WAITING = 1 << 30
 MOST_KEYS = 100_000_000
 KEY_LENGTH = 200
+TOKEN_VARIABLE = "BOATLIFT_PUSH_TOKEN"  # noqa: S105 - its name, not a token
 
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - hosts of a server that listens at every address
 
@@ -116,7 +116,7 @@ def push(
     answers = _answers_of(schema, ack, key, answer_timeout)
     address = secret = None
     if listen is not None:
-        address, secret = address_of(listen), token_of(token)
+        address, secret = address_of(listen), token_of(token, TOKEN_VARIABLE)
     elif token is not None:
         raise InvalidError("BAD_OPTION", "a token is for requests over HTTP: give listen, too, or no token")
     elif advertise is not None:
@@ -162,7 +162,7 @@ class PushSource(PushedSteps):
         most_waiting: int,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         *,
-        bearer: PushToken | None = None,
+        bearer: BearerToken | None = None,
         upserts: Upserts | None = None,
         most_keys: int = MOST_KEYS,
         retains: bool = False,

@@ -1,4 +1,4 @@
-"""The address of a push server, its token, and the requests that it admits.
+"""The address of a server, its token, and the requests that it admits.
 
 It admits no request from foreign web pages, none for other hosts, and none without the token.
 """
@@ -21,8 +21,6 @@ _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::([0-9]{1,5}))?")
 _ONE_HOST = "a request has one Host, of a name or an address and a port: send that"
 
 HTTP_PORT = 80
-
-TOKEN_VARIABLE = "BOATLIFT_PUSH_TOKEN"  # noqa: S105 - its name, not a token
 
 SHORTEST = 16
 """The least number of characters of a token."""
@@ -63,7 +61,7 @@ def advertised(advertise: str | None) -> str:
     return text.rstrip("/")
 
 
-class PushToken:
+class BearerToken:
     """A token. Only its digest is kept, so that nothing can show it, and it is never pickled.
 
     Args:
@@ -82,17 +80,17 @@ class PushToken:
         return hmac.compare_digest(hashlib.sha256(text).digest(), self._digest)
 
     def __repr__(self) -> str:
-        return "PushToken(…)"
+        return "BearerToken(…)"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a token is not pickled")
 
 
-def token_of(given: str | None) -> PushToken | None:
-    """Return the token given, or that of the environment; None if neither has one."""
+def token_of(given: str | None, variable: str) -> BearerToken | None:
+    """Return the token given, or that of a variable of the environment; None if neither has one."""
     where, found = "token", given
     if given is None:
-        where, found = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE)
+        where, found = variable, os.environ.get(variable)
     if found is None:
         return None
     text: object = found
@@ -107,30 +105,34 @@ def token_of(given: str | None) -> PushToken | None:
             f"{where} has {len(text)} characters, and can be guessed: give {SHORTEST} or more, as "
             '`python -c "import secrets; print(secrets.token_urlsafe(32))"` prints them',
         )
-    return PushToken(text)
+    return BearerToken(text)
 
 
 class Admission:
     """Refuses requests by their headers, before it reads any other part.
 
-    A web page can make a browser send rows to any address that the browser reaches. Browsers say so in `Origin` and
+    A web page can make a browser send requests to any address that the browser reaches. Browsers say so in `Origin` and
     `Sec-Fetch-Site`. If the name of a page resolves to an address of this machine, the page has the same origin for its
     browser, but `Host` has its name.
 
     Args:
         address: Where the server listens: on a loopback address `Host` must be one, with the port.
+        instead: What the client of a foreign page does instead, in words.
+        with_token: How a client shows the token, in words.
     """
 
-    def __init__(self, address: tuple[str, int], token: PushToken | None) -> None:
+    def __init__(self, address: tuple[str, int], token: BearerToken | None, *, instead: str, with_token: str) -> None:
         self._port, self._loopback, self._token = address[1], is_loopback(address[0]), token
+        self._instead, self._with_token = instead, with_token
         self._trusts = lru_cache(maxsize=64)(self._checked_host)  # most requests of a server have one Host
 
-    def check(self, headers: list[tuple[bytes, bytes]], *, needs_host: bool = True) -> None:
+    def check(self, headers: list[tuple[bytes, bytes]], *, needs_host: bool = True, needs_token: bool = True) -> None:
         """Refuse a request that is not admitted.
 
         Args:
             headers: Names in lower case, and values.
             needs_host: Whether a request without `Host` is refused: all but those of HTTP/1.0.
+            needs_token: Whether a request without the token is refused.
         """
         kept: dict[bytes, list[bytes]] = {b"host": [], b"origin": [], b"sec-fetch-site": [], b"authorization": []}
         for name, value in headers:
@@ -143,10 +145,9 @@ class Admission:
         trusted = bool(hosts) and self._trusts(hosts[0])
         if origins or sites:
             self._check_site(hosts, origins, sites, trusted)
-        if self._token is not None and (len(tokens) != 1 or not self._token.fits(tokens[0])):
+        if needs_token and self._token is not None and (len(tokens) != 1 or not self._token.fits(tokens[0])):
             what = "no token" if not tokens else "another token" if len(tokens) == 1 else "several tokens"
-            advice = "send Authorization: Bearer and the source's token"
-            raise InvalidError("BAD_TOKEN", f"the request has {what}: {advice}")
+            raise InvalidError("BAD_TOKEN", f"the request has {what}: {self._with_token}")
 
     def _checked_host(self, host: bytes) -> bool:
         found = _HOST.fullmatch(host.decode("latin-1").lower())
@@ -163,21 +164,20 @@ class Admission:
             )
         return True
 
-    @staticmethod
-    def _check_site(hosts: list[bytes], origins: list[bytes], sites: list[bytes], trusted: bool) -> None:
+    def _check_site(self, hosts: list[bytes], origins: list[bytes], sites: list[bytes], trusted: bool) -> None:
         host = hosts[0].lower() if hosts else b""
         own = (b"http://" + host, b"https://" + host) if trusted else ()
         for origin in origins:
             if origin.lower() not in own:
                 raise InvalidError(
                     "CROSS_SITE",
-                    f"the request comes from a web page, of {_shown(origin)}: push from a program, without Origin",
+                    f"the request comes from a web page, of {_shown(origin)}: {self._instead}, without Origin",
                 )
         for site in sites:
             if site.lower() not in (b"none", b"same-origin" if trusted else b"none"):
                 raise InvalidError(
                     "CROSS_SITE",
-                    f"the request comes from a web page, as Sec-Fetch-Site {_shown(site)} says: push from a program, "
+                    f"the request comes from a web page, as Sec-Fetch-Site {_shown(site)} says: {self._instead}, "
                     "without it",
                 )
 

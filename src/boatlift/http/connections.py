@@ -1,4 +1,4 @@
-"""The connections of a push server, their bounds, so that no client keeps the others out, and answers to refusals."""
+"""The connections of a server, their bounds, so that no client keeps the others out, and answers to refusals."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def most_connections() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of a push server.
+    """Bounds of a server.
 
     Attributes:
         connections: Connections at once. A further one replaces the connection that has been silent longest, if the
@@ -270,7 +270,7 @@ class Connection(HttpToolsProtocol):
             self.refuse(
                 UnavailableError(
                     "TOO_SLOW",
-                    f"a request's headers come within {limits.head_seconds:g} s: push again, with the same key",
+                    f"a request's headers come within {limits.head_seconds:g} s: send it again, a push with its key",
                 )
             )
         elif self._phase is _Phase.BODY and now > self._due:
@@ -278,7 +278,7 @@ class Connection(HttpToolsProtocol):
                 UnavailableError(
                     "TOO_SLOW",
                     f"the bytes of a body come without a pause of {limits.body_seconds:g} s, and at least "
-                    f"{limits.body_rate:,} of them a second: push it again, with its key",
+                    f"{limits.body_rate:,} of them a second: send it again, a push with its key",
                 )
             )
 
@@ -288,7 +288,7 @@ class Connection(HttpToolsProtocol):
         elif self._is_answering:
             super().shutdown()
         else:
-            self.refuse(UnavailableError("NOT_RUNNING", "the dataflow stops: push again once it runs"))
+            self.refuse(UnavailableError("NOT_RUNNING", "the server stops: send it again once it runs"))
             self.transport.close()
 
     def refuse(self, error: BoatliftError) -> None:
@@ -356,7 +356,7 @@ class Connection(HttpToolsProtocol):
 
 
 def _busy(why: str) -> UnavailableError:
-    return UnavailableError("SERVER_BUSY", f"{why}: push again in a moment, with the same key")
+    return UnavailableError("SERVER_BUSY", f"{why}: send it again in a moment, a push with its key")
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -374,8 +374,8 @@ class Refusal(msgspec.Struct, frozen=True):
 def refusal_of(error: Exception) -> Refusal:
     """Return the answer for an error. An error that is not Boatlift's is logged, and answered as `[INTERNAL]`."""
     if not isinstance(error, BoatliftError):
-        logger.error("a push failed", exc_info=error)
-        error = InternalError("INTERNAL", f"{type(error).__name__}: see the log of the dataflow's process")
+        logger.error("a request failed", exc_info=error)
+        error = InternalError("INTERNAL", f"{type(error).__name__}: see the log of the server's process")
     passes = isinstance(error, UnavailableError | FencedError)
     status = _STATUS.get(error.condition, 503 if passes else 500)
     headers = {"content-type": "application/json"}
