@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes everything that Boatlift's targets need (`make setup`): a virtual environment in .venv from nothing but
-# python3 >= 3.11, with exactly the packages of requirements/*.txt, a Java >= 17, and the servers of databases that
-# tests start. Quick when nothing has changed.
+# python3 >= 3.11, with exactly the packages of requirements/*.txt, a Java >= 17, and the servers of databases and the
+# browser that tests start. Quick when nothing has changed.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -121,9 +121,10 @@ provide_java() {
     stop "Spark needs Java $oldest_java or newer and there is none. Type: $line"
 }
 
-# --- PostgreSQL with a pooler before it, and MariaDB: servers that tests start -----------------------------------------
+# --- PostgreSQL with a pooler before it, and MariaDB: servers that tests start; the browser of their pages ---------------
 
 databases="postgresql pgbouncer mariadb-server"
+browser="chromium"
 
 find_databases() (
     PATH="$PATH:/usr/sbin"
@@ -131,20 +132,23 @@ find_databases() (
         command -v mariadbd >/dev/null
 )
 
-provide_databases() {
-    find_databases && return
+find_browser() { command -v chromium >/dev/null || command -v chromium-browser >/dev/null; }
+
+# Installs packages of the system if it can, and else says how: provide PACKAGES NAMES MARKERS
+provide() {
     if command -v apt-get >/dev/null && can_be_root; then
-        say "PostgreSQL, PgBouncer or MariaDB was not found: installing the system's packages with apt-get"
+        say "$2 was not found: installing the system's packages with apt-get"
         as_root apt-get update -qq
         # shellcheck disable=SC2086 # several packages
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $databases
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $1
         return
     fi
-    say "tests marked postgres or mysql need servers. Type: sudo apt-get install -y $databases"
+    say "tests marked $3 need it. Type: sudo apt-get install -y $1"
 }
 
 if [ "$(wanted)" != "$(cat "$stamp" 2>/dev/null || true)" ]; then
     make_environment
 fi
 provide_java
-provide_databases
+find_databases || provide "$databases" "PostgreSQL, PgBouncer or MariaDB" "postgres or mysql"
+find_browser || provide "$browser" "Chromium" "browser"

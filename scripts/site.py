@@ -22,6 +22,7 @@ COPIED = (
     "LICENSE",
     "docs/**/*.md",
     "docs/site.css",
+    "docs/*.png",
     "benchmarks/*.md",
     "benchmarks/results/*",
     "examples/*.py",

@@ -19,6 +19,7 @@ TESTS = "".join(
     (Path(__file__).parent / each).read_text(encoding="utf-8")
     for each in (
         "test_pages.py",
+        "console/test_serve.py",
         "connectors/test_database_pages.py",
         "connectors/test_delta_page.py",
         "deploy/test_kubernetes_page.py",
@@ -51,6 +52,7 @@ RUN_BY = {
     "answer = bl.sql": "test_reading_the_results_gives_what_is_said",
     "boatlift sql flights:flow": "test_reading_the_results_gives_what_is_said",
     "boatlift run flights:flow": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",
+    "boatlift console": "test_it_serves_a_store_without_spark_or_java_until_it_is_stopped",
     "export AWS": "test_a_store_in_a_bucket_goes_as_is_said",
     'bl.run(flow, "s3': "test_a_store_in_a_bucket_goes_as_is_said",
     'flights.sink("lake': "test_a_store_in_a_bucket_goes_as_is_said",

@@ -15,8 +15,8 @@ import pytest
 import urllib3
 
 import boatlift as bl
-from boatlift.connectors.push.admission import PushToken
 from boatlift.connectors.push.source import PushSource
+from boatlift.http.admission import BearerToken
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.local import LocalStore
 from boatlift.testing.loopback import ReservedPort
@@ -69,7 +69,7 @@ def test_a_client_is_sent_to_the_owner_or_told_to_wait(port: int) -> None:
 
 
 def test_a_redirect_is_for_those_who_may_push(port: int) -> None:
-    with closing(standby_at(port, bearer=PushToken("a.token.of.sixteen"))) as source:
+    with closing(standby_at(port, bearer=BearerToken("a.token.of.sixteen"))) as source:
         source.redirect("orders", "http://10.0.0.7:8080")
         assert asked(port).status == 401
         assert asked(port, Authorization="Bearer a.token.of.sixteen").status == 307

@@ -20,6 +20,8 @@ from boatlift.console.contents import (
 from boatlift.dataflow import Plan
 from boatlift.runtime.host import host
 from boatlift.runtime.inspect.explanation import explanation_of
+from boatlift.runtime.inspect.past import operations_of, steps_of
+from boatlift.runtime.inspect.picture import picture_of
 from boatlift.storage.log import Log
 from support.crash.mortality import Fate, KilledError, MortalEngine, MortalStore
 from support.engine.hosts import open_store, run
@@ -54,6 +56,9 @@ def show_everything(root: Path) -> None:
         show_log(root, as_json=False)
         show_checkpoints(root, as_json=False)
         log = Log.open(open_store(root), None)
+        picture_of(log.history.program)
+        steps_of(log)
+        operations_of(log)
         for name in explanation_of(log, frozenset()).processors:
             explanation_of(log, frozenset({name}))
     told = io.StringIO()

@@ -35,6 +35,7 @@ PAGES = [
     *FOLLOWED,
     *sorted((ROOT / "docs" / "guide").glob("*.md")),
     ROOT / "docs" / "operate.md",
+    ROOT / "docs" / "console.md",
     ROOT / "docs" / "kubernetes.md",
     ROOT / "docs" / "limits.md",
     ROOT / "docs" / "figures.md",

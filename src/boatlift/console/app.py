@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import traceback
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -30,9 +30,14 @@ from boatlift.console.messages import (
     refused_arguments,
 )
 from boatlift.console.points import keep, reset, rewind
+from boatlift.console.serve import console as serve_console
+from boatlift.console.serve import served_beside
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 from boatlift.paths import refuse_place, scratch_named
 from boatlift.spark.session.settings import DEFAULT_MASTER
+
+if TYPE_CHECKING:
+    from boatlift.runtime.host.progress import Progress
 
 app = App(
     name="boatlift",
@@ -64,6 +69,7 @@ def run(
     listen: str = "127.0.0.1:0",
     plain: Annotated[bool, Parameter(negative=())] = False,
     health: Annotated[str, Parameter(show_default=False)] = "",
+    console: Annotated[str, Parameter(show_default=False)] = "",
     replica: Annotated[bool, Parameter(negative=())] = False,
     evolve: Annotated[str, Parameter(show_default=False)] = "",
     change: Repeated = (),
@@ -109,6 +115,8 @@ def run(
             sides prove that they can read the store.
         health: Where GET /livez and GET /readyz are answered, such as 0.0.0.0:8080: whether the process makes progress,
             and whether it owns the dataflow. Nothing is secret there, and nobody has to prove who they are.
+        console: Where the page about the dataflow is served, such as 127.0.0.1:8642; its address is printed. See
+            boatlift console, which does the same as a process of its own.
         replica: Be one of several equal processes: own the dataflow if none of the others does, also after a clean
             stop; otherwise be a standby, and under other versions or settings than the owner one for a handover.
         evolve: The id of the plan by which the store's program becomes this one, as boatlift plan --store shows it.
@@ -174,7 +182,16 @@ def run(
     place = open_bucket(store, **of_bucket, create=not standby or replica) if of_bucket else store
     spark = session.begin()
 
-    with Live(dataflow, quiet=quiet, available_now=available_now) as live, arguments_named(flow, store):
+    with (
+        served_beside(store, console, quiet=quiet, said=lambda url: notice(f"the console is at {url}")) as hint,
+        Live(dataflow, quiet=quiet, available_now=available_now) as live,
+        arguments_named(flow, store),
+    ):
+
+        def watch(progress: Progress) -> None:
+            live.show(progress)
+            hint(progress)
+
         run_dataflow(
             dataflow,
             place,
@@ -196,7 +213,7 @@ def run(
             evolve=evolve,
             change=modes,
             spark=spark,
-            on_progress=beating(live.show),
+            on_progress=beating(watch),
         )
 
 
@@ -213,6 +230,7 @@ def handover(*, store: StorePath, to: Annotated[str, Parameter(show_default=Fals
         print(said, flush=True)
 
 
+app.command(serve_console, name="console")
 app.command(keep)
 app.command(sql)
 app.command(seen)

@@ -21,10 +21,10 @@ from boatlift.http.connections import Connection, Connections, Limits, refusal_o
 
 logger = logging.getLogger(__name__)
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Message, Receive, Send], Awaitable[None]]
+AsgiMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
+Application = Callable[[AsgiMessage, Receive, Send], Awaitable[None]]
 
 
 def listening(who: str, address: tuple[str, int]) -> socket.socket:
@@ -155,11 +155,11 @@ class WholeBody:
         scope: Of the request. A client that waits for permission to send its body may get an answer instead.
     """
 
-    def __init__(self, scope: Message, receive: Receive, send: Send) -> None:
+    def __init__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
         self._receive, self._send = receive, send
         self._more = not any(name == b"expect" for name, _ in scope["headers"])
 
-    async def receive(self) -> Message:
+    async def receive(self) -> AsgiMessage:
         message = await self._receive()
         self._more = message.get("more_body", False)
         return message
@@ -168,7 +168,7 @@ class WholeBody:
         while self._more:
             await self.receive()
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: AsgiMessage) -> None:
         await self.drain()
         await self._send(message)
 

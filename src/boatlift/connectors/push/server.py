@@ -19,7 +19,7 @@ from boatlift.dataflow.contracts import Receipt
 from boatlift.errors import InvalidError, UnavailableError
 from boatlift.http.admission import Admission, BearerToken, is_loopback
 from boatlift.http.connections import Limits, refusal_of
-from boatlift.http.server import HttpServer, Message, Receive, Send, WholeBody, answered, listening, refused
+from boatlift.http.server import AsgiMessage, HttpServer, Receive, Send, WholeBody, answered, listening, refused
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Server(HttpServer):
     def url(self) -> str:
         return f"{super().url}/{self._source}"
 
-    async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
         whole = WholeBody(scope, receive, send)
         try:
             self._admission.check(scope["headers"], needs_host=scope["http_version"] != "1.0")

@@ -416,7 +416,7 @@ class OwnershipTerm:
         )
         points.begin()
         self._link.change_points = points.ask
-        RunReports(context, self._cursors, deadlines, self._scratch, self._clock).begin()
+        RunReports(context, self._cursors, self._commits.held, deadlines, self._scratch, self._clock).begin()
         deadlines.begin()
         self._look_for_a_newer_owner(workers)
         self._health.owns(deadlines.stuck)

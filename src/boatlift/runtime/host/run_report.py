@@ -1,4 +1,4 @@
-"""Reports of a run, written into scratch every few seconds: what waits at its sources, and what is stuck.
+"""Reports of a run, written into scratch every few seconds: what waits at its sources, what is stuck, what was done.
 
 `boatlift status` cannot ask a source itself: it has neither the program nor the passwords.
 """
@@ -14,7 +14,7 @@ import msgspec
 
 from boatlift.dataflow.contracts import WaitingInput
 from boatlift.errors import BoatliftError
-from boatlift.runtime.host.context import HostContext
+from boatlift.runtime.host.context import HostContext, UnitSums
 from boatlift.runtime.host.deadlines import Deadlines, StuckCall
 from boatlift.runtime.host.event_loop import Answer
 from boatlift.runtime.host.source_cursors import SourceCursors
@@ -39,6 +39,20 @@ class InputReport(msgspec.Struct, frozen=True):
     waiting: Mapping[str, WaitingInput]
 
 
+class ActivityReport(msgspec.Struct, frozen=True):
+    """What the units of a run have done, as sums: of two reports, the difference is what was done between them.
+
+    Attributes:
+        began, at: When the sums were 0, and when they were read.
+        sinks: Sink to the last step that it holds; the log records a commit with the next thing that it has to.
+    """
+
+    began: int
+    at: int
+    units: Mapping[str, UnitSums]
+    sinks: Mapping[str, int] = {}
+
+
 class RunReport(msgspec.Struct, frozen=True):
     """The report of a run about itself, written every `WRITE_SECONDS`."""
 
@@ -46,6 +60,7 @@ class RunReport(msgspec.Struct, frozen=True):
     input: InputReport | None = None
     stuck: list[StuckCall] = []
     standbys: list[StandbyReport] = []
+    activity: ActivityReport | None = None
 
 
 class RunReports:
@@ -55,6 +70,7 @@ class RunReports:
         self,
         context: HostContext,
         cursors: SourceCursors,
+        held: Mapping[str, int],
         deadlines: Deadlines,
         folder: Path,
         clock: Callable[[], int],
@@ -64,6 +80,8 @@ class RunReports:
         asked = {name: source.source.capabilities.waiting for name, source in context.plan.sources.items()}
         self._asked = {name: waiting for name, waiting in asked.items() if waiting is not None}
         self._input: InputReport | None = None
+        self._sums, self._began = context.sums, clock()
+        self._held = held
 
     def begin(self) -> None:
         if self._asked:
@@ -83,7 +101,9 @@ class RunReports:
         return self._later(max(LOOK_SECONDS, LOOK_PAUSE * (time.monotonic() - began)), self._ask)
 
     def _write(self) -> Answer:
-        report = RunReport(self._clock(), self._input, self._deadlines.stuck(), self._link.standbys())
+        now = self._clock()
+        activity = ActivityReport(self._began, now, self._sums, self._held)
+        report = RunReport(now, self._input, self._deadlines.stuck(), self._link.standbys(), activity)
         written = self._folder / f"{FILE}.new"
         # A newer owner may have removed the folder, or the disk is full: a write of the run reports that.
         with suppress(OSError):

@@ -47,7 +47,7 @@ class StepRuns:
         deadlines: Deadlines,
     ) -> None:
         self._engine, self._workers, self._progress = context.engine, context.workers, context.progress
-        self._watch = context.options.on_progress
+        self._watch, self._sums = context.options.on_progress, context.sums
         self._deadlines, self._counts_timeouts = deadlines, context.options.step_timeout is not None
         self._batches = {name for name, unit in context.plan.units.items() if unit.timing is Timing.BATCH}
         self._failures, self._log, self._cursors, self._recorded = failures, log, cursors, recorded
@@ -164,6 +164,7 @@ class StepRuns:
                 newInputRows=new_rows,
                 newInputOf=sources,
             )
+            self._sums[name].add(report)
             self._watch(report)
             for sink, number in held[at]:
                 self._watch(Progress("commit", sink, number))

@@ -19,6 +19,7 @@ from boatlift.storage.input_log import INPUT
 from boatlift.storage.input_objects import COMPACTED
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from boatlift.storage.log_reader import LogReader
 from boatlift.storage.object_store import ObjectStore
 from boatlift.storage.opening import StorePlace, open_store
 from boatlift.storage.records.facts import payloads_of
@@ -49,6 +50,11 @@ def log_at(path: StorePlace) -> Log:
     return Log.open(store_at(path), None)
 
 
+def reader_of(store: Store) -> LogReader:
+    """Return a reader of a store's log, whichever dataflow it belongs to; `LogReader.catch_up` reads it."""
+    return LogReader(store, "")
+
+
 class LogLine(msgspec.Struct, frozen=True):
     """A record of the log, and its place."""
 
@@ -62,7 +68,7 @@ class LogLine(msgspec.Struct, frozen=True):
         return {"object": self.object, "written_at": self.written_at, "record": self.record, **self.fields}
 
 
-def log_records(log: Log, since: int = 0, processor: str | None = None) -> Iterator[LogLine]:
+def log_records(log: LogReader, since: int = 0, processor: str | None = None) -> Iterator[LogLine]:
     """Return the records that the log still has, oldest first.
 
     Args:
@@ -106,7 +112,7 @@ class CheckpointReport(msgspec.Struct, frozen=True):
     new_bytes: int  # the bytes of the runs that the processor's checkpoint before it does not name
 
 
-def checkpoints_of(log: Log) -> list[CheckpointReport]:
+def checkpoints_of(log: LogReader) -> list[CheckpointReport]:
     """Return the live checkpoints, by processor, oldest first."""
     reports = []
     for states in log.history.live_records.states.values():
@@ -146,7 +152,7 @@ class PointReport(msgspec.Struct, frozen=True):
     bytes: int
 
 
-def points_of(log: Log) -> list[PointReport]:
+def points_of(log: LogReader) -> list[PointReport]:
     """Return the restore points, oldest first."""
     live = {
         run.name for fact in log.history.live_records.facts() for each in payloads_of(fact) for run in runs_of(each)
@@ -191,7 +197,7 @@ class KeptReport(msgspec.Struct, frozen=True):
     why: str
 
 
-def kept_in(store: Store, log: Log) -> list[KeptReport]:
+def kept_in(store: Store, log: LogReader) -> list[KeptReport]:
     """Return all kept data of a store: by processor, senders first; by edge; of the log; then the unnamed runs.
 
     Raises:

@@ -20,7 +20,7 @@ from boatlift.recovery import Kind, Monitor, ProcessorPlan
 from boatlift.recovery.constraints import in_words
 from boatlift.runtime.graph import recorded_program
 from boatlift.runtime.machine import Program, monitor_of
-from boatlift.storage.log import Log
+from boatlift.storage.log_reader import LogReader
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.live import LiveRecords
 from boatlift.storage.records.payloads import RunsPayload, payload_of
@@ -152,7 +152,7 @@ class Explanation(msgspec.Struct, frozen=True):
         return set(self.failed) == self.processors.keys()
 
 
-def explanation_of(log: Log, failed: AbstractSet[str]) -> Explanation:
+def explanation_of(log: LogReader, failed: AbstractSet[str]) -> Explanation:
     """Return the cost of a failure, and the upkeep of each unit.
 
     Raises:

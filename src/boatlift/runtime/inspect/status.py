@@ -15,13 +15,15 @@ from boatlift.decoders import json_decoder
 from boatlift.recovery import Kind, Monitor, RecoveryGraph, RecoveryPlan
 from boatlift.runtime.host.deadlines import StuckCall
 from boatlift.runtime.host.ownership import Life, is_stopped, life_of
-from boatlift.runtime.host.run_report import FILE, InputReport, RunReport
+from boatlift.runtime.host.run_report import FILE, ActivityReport, InputReport, RunReport
 from boatlift.runtime.host.soft_checkpoints import is_of_this_boot
 from boatlift.runtime.inspect.contents import log_at, store_at
 from boatlift.runtime.inspect.explanation import last_held, monitor_from_log, steps_again
 from boatlift.runtime.machine import Program
 from boatlift.runtime.peers.owner import StandbyReport
-from boatlift.storage.log import Log
+from boatlift.storage.local import LocalStore
+from boatlift.storage.log_reader import LogReader
+from boatlift.storage.object_store import ObjectStore
 from boatlift.storage.opening import StorePlace
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.payloads import runs_of
@@ -98,6 +100,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
         input: What sources could still take, as a living owner has said last; None if there is none.
         stuck: Steps and commits without progress; if the owner itself does nothing, one of the dataflow.
         standbys: The standbys of a living owner, as it has reported last.
+        activity: What the units of a living owner have done, as it has reported last.
         adoptable: What the owner has in memory is in scratch of this computer: if the driver alone dies, no recorded
             step is executed again.
     """
@@ -120,6 +123,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
     stuck: list[StuckCall] = []
     adoptable: bool = False
     standbys: list[StandbyReport] = []
+    activity: ActivityReport | None = None
 
     def __getattr__(self, name: str) -> Mapping[str, Any]:
         if name in self.numbers:
@@ -146,17 +150,32 @@ def status_at(
     Raises:
         BoatliftError: as `status_of`; `[STORE_NOT_FOUND]`.
     """
-    log, store = log_at(path), store_at(path)
+    return reported_status(log_at(path), store_at(path), operators, clock=clock)
+
+
+def reported_status(
+    log: LogReader,
+    store: LocalStore | ObjectStore,
+    operators: Mapping[str, type[Operator]] = MappingProxyType({}),
+    *,
+    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+) -> DataflowStatus:
+    """Return the state of the dataflow of an open store, as `status_at`."""
     status = status_of(log, store.bytes_in_scratch(), operators)
     scratch = max(store.scratches().items(), default=(0, None))[1]
     if scratch is not None:
         status = msgspec.structs.replace(status, adoptable=is_of_this_boot(scratch))
-    if status.state not in LIVING or scratch is None or not (scratch / FILE).exists():
+    if status.state not in LIVING or scratch is None:
         return status
-    report: RunReport = _REPORTS.decode((scratch / FILE).read_bytes())
+    try:
+        report: RunReport = _REPORTS.decode((scratch / FILE).read_bytes())
+    except FileNotFoundError:  # the owner has written none yet, or ends
+        return status
     stuck = list(_stuck_owner(status, report, clock())) or report.stuck
     state = "stuck" if stuck and status.state == "alive" else status.state
-    return msgspec.structs.replace(status, input=report.input, stuck=stuck, state=state, standbys=report.standbys)
+    return msgspec.structs.replace(
+        status, input=report.input, stuck=stuck, state=state, standbys=report.standbys, activity=report.activity
+    )
 
 
 def _stuck_owner(status: DataflowStatus, report: RunReport, now: int) -> Iterator[StuckCall]:
@@ -174,7 +193,7 @@ def _stuck_owner(status: DataflowStatus, report: RunReport, now: int) -> Iterato
 
 
 def status_of(
-    log: Log, scratch: int = 0, operators: Mapping[str, type[Operator]] = MappingProxyType({})
+    log: LogReader, scratch: int = 0, operators: Mapping[str, type[Operator]] = MappingProxyType({})
 ) -> DataflowStatus:
     """Return the state of the dataflow that a log belongs to.
 
@@ -241,7 +260,7 @@ def _in_flight(history: LogHistory, monitor: Monitor, graph: RecoveryGraph) -> I
             yield InFlightStatus(edge.source, edge.target, len(kept), size)
 
 
-def _state(log: Log, owner: Claim | None) -> str:
+def _state(log: LogReader, owner: Claim | None) -> str:
     if owner is None:
         return "new"
     if log.history.stopped:

@@ -1,0 +1,210 @@
+"""The documents of the console: each is JSON, made from a store as it is now.
+
+| document | arguments | content |
+|---|---|---|
+| `snapshot` | | the picture, the status, and the cost of a failure of everything: what the first view needs |
+| `status` | | as `boatlift status --json` |
+| `picture` | `around` | as in the snapshot, or around one unit of a large program |
+| `explain` | `fail` | as `boatlift explain --fail … --json` |
+| `alone` | | unit to the steps and seconds that its failure alone would cost |
+| `checkpoints`, `kept`, `points` | | as `boatlift checkpoints`, `gc` and `keep` with `--json` |
+| `log` | `before`, `limit`, `processor` | as `boatlift log --json`, newest first |
+| `steps` | | the steps that the log still has, with checkpoints, commits and rollbacks |
+| `operations` | | claims, stops, recoveries, decisions, changes of the program |
+
+All have a `version`, and `now`, the milliseconds since 1970 by the clock of the console.
+"""
+
+from __future__ import annotations
+
+import shlex
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import xxhash
+
+from boatlift.dataflow.operator import Operator
+from boatlift.errors import InvalidError
+from boatlift.runtime.inspect.contents import checkpoints_of, kept_in, log_records, points_of, reader_of, store_at
+from boatlift.runtime.inspect.explanation import explanation_of
+from boatlift.runtime.inspect.past import operations_of, steps_of
+from boatlift.runtime.inspect.picture import MOST_UNITS, picture_of
+from boatlift.runtime.inspect.status import DataflowStatus, reported_status
+
+if TYPE_CHECKING:
+    from boatlift.storage.local import LocalStore
+    from boatlift.storage.log_reader import LogReader
+    from boatlift.storage.object_store import ObjectStore
+
+VERSION = 1
+"""Rises when a field of a document is removed or changes its meaning; new fields may come at any time."""
+
+FRESH_SECONDS = 1.0
+"""A document that is younger is given again, whoever asks."""
+
+MOST_RECORDS = 1_000
+"""The most records of the log in one document."""
+
+MOST_CACHED = 64
+"""The most documents that are remembered: `explain` has one for each set of processors that somebody asked for."""
+
+
+class Document(msgspec.Struct, frozen=True):
+    """A document as it is sent.
+
+    Attributes:
+        content: JSON.
+        tag: Is equal if the content is, `now` aside.
+    """
+
+    content: bytes
+    tag: str
+
+
+class Documents:
+    """Makes the documents of one store, one at a time; any thread.
+
+    The store is opened with the first document: a run that makes it may serve its console before.
+
+    Laws:
+        * A document is made once in `fresh_seconds` at most, whoever asks.
+        * Nothing is written into the store.
+
+    Args:
+        store: A folder, or the URL of an object store.
+        operators: Those with numbers of their own, by kind, as for `status_at`.
+        clock: Milliseconds since 1970.
+        steady: Seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        operators: Mapping[str, type[Operator]],
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        steady: Callable[[], float] = time.monotonic,
+        fresh_seconds: float = FRESH_SECONDS,
+    ) -> None:
+        self._place, self._operators, self._clock, self._steady = store, operators, clock, steady
+        self._fresh = fresh_seconds
+        self._opened: tuple[LocalStore | ObjectStore, LogReader] | None = None
+        self._read_at = 0.0
+        self._making = threading.Lock()
+        self._made: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[float, Document]] = {}
+        self._makers: dict[str, tuple[frozenset[str], Callable[[Mapping[str, str]], dict[str, Any]]]] = {
+            "snapshot": (frozenset(), self._snapshot),
+            "status": (frozenset(), lambda _: self._status().as_json()),
+            "picture": (frozenset({"around"}), self._picture),
+            "explain": (frozenset({"fail"}), self._explain),
+            "alone": (frozenset(), self._alone),
+            "checkpoints": (frozenset(), lambda _: {"checkpoints": checkpoints_of(self._log)}),
+            "kept": (frozenset(), lambda _: {"kept": kept_in(self._store, self._log)}),
+            "points": (frozenset(), lambda _: {"points": points_of(self._log)}),
+            "log": (frozenset({"before", "limit", "processor"}), self._records),
+            "steps": (frozenset(), lambda _: msgspec.to_builtins(steps_of(self._log))),
+            "operations": (frozenset(), self._operations),
+        }
+
+    def get(self, name: str, arguments: Mapping[str, str]) -> Document:
+        """Return a document.
+
+        Raises:
+            InvalidError: `[NOT_SERVED]` there is no such document; `[BAD_OPTION]` an argument is unknown or wrong;
+                `[STORE_NOT_FOUND]`.
+            DataError: the store cannot be read.
+            UnavailableError: the same, for a while.
+        """
+        if name not in self._makers:
+            raise InvalidError("NOT_SERVED", f"there is no document {name[:80]}: there are {', '.join(self._makers)}")
+        known, make = self._makers[name]
+        if unknown := arguments.keys() - known:
+            choice = f"choose from {', '.join(sorted(known))}" if known else "it takes none"
+            raise InvalidError("BAD_OPTION", f"{name} has no argument {min(unknown)[:80]}: {choice}")
+        key = (name, tuple(sorted(arguments.items())))
+        with self._making:
+            made = self._made.get(key)
+            if made is not None and self._steady() - made[0] < self._fresh:
+                return made[1]
+            self._read()
+            content = msgspec.to_builtins(make(arguments), enc_hook=str)
+            tag = xxhash.xxh3_64_hexdigest(msgspec.json.encode(content))
+            whole = {"version": VERSION, "now": self._clock(), **content}
+            document = Document(msgspec.json.encode(whole), tag)
+            self._made.pop(key, None)
+            self._made[key] = (self._steady(), document)
+            if len(self._made) > MOST_CACHED:
+                del self._made[next(iter(self._made))]
+            return document
+
+    def _read(self) -> None:
+        """Read what was written into the log since the last document."""
+        if self._opened is None:
+            store = store_at(self._place)
+            self._opened = store, reader_of(store)
+        if not self._log.last:
+            self._log.load()
+        elif self._steady() - self._read_at >= self._fresh / 2:
+            self._log.catch_up()
+        self._read_at = self._steady()
+
+    @property
+    def _store(self) -> LocalStore | ObjectStore:
+        assert self._opened is not None, "a document reads first"
+        return self._opened[0]
+
+    @property
+    def _log(self) -> LogReader:
+        assert self._opened is not None, "a document reads first"
+        return self._opened[1]
+
+    def _status(self) -> DataflowStatus:
+        return reported_status(self._log, self._store, self._operators, clock=self._clock)
+
+    def _snapshot(self, _: Mapping[str, str]) -> dict[str, Any]:
+        return {
+            "place": self._place,
+            "again": shlex.join(("boatlift", "run", "FLOW", "--store", self._place)),
+            "picture": picture_of(self._log.history.program),
+            "status": self._status().as_json(),
+            "explain": explanation_of(self._log, frozenset()),
+        }
+
+    def _picture(self, arguments: Mapping[str, str]) -> dict[str, Any]:
+        return {"picture": picture_of(self._log.history.program, arguments.get("around", ""))}
+
+    def _explain(self, arguments: Mapping[str, str]) -> dict[str, Any]:
+        failed = frozenset(filter(None, arguments.get("fail", "").split(",")))
+        explained: dict[str, Any] = msgspec.to_builtins(explanation_of(self._log, failed))
+        return explained
+
+    def _alone(self, _: Mapping[str, str]) -> dict[str, Any]:
+        """Return what the failure of each unit costs; of a large program nothing, since each asks the solver."""
+        units = self._status().processors
+        alone = {}
+        for name in units if len(units) <= MOST_UNITS else ():
+            costs = explanation_of(self._log, frozenset({name})).processors.values()
+            alone[name] = {"steps": sum(c.steps for c in costs), "seconds": round(sum(c.seconds for c in costs), 3)}
+        return {"alone": alone}
+
+    def _records(self, arguments: Mapping[str, str]) -> dict[str, Any]:
+        before, limit = (_whole(arguments, name, usual) for name, usual in (("before", 10**12), ("limit", 200)))
+        if not 1 <= limit <= MOST_RECORDS:
+            raise InvalidError("BAD_OPTION", f"limit is {limit}: give 1 to {MOST_RECORDS}")
+        lines = log_records(self._log, processor=arguments.get("processor") or None)
+        found = [line for line in lines if line.object < before]
+        oldest = found[-limit:][0].object if found else 0  # it is given whole, so that `before` can go on from there
+        return {"records": [line.as_json() for line in reversed(found) if line.object >= oldest]}
+
+    def _operations(self, _: Mapping[str, str]) -> dict[str, Any]:
+        status = self._status()
+        return {"operations": operations_of(self._log), "environment": status.environment, "store": status.store}
+
+
+def _whole(arguments: Mapping[str, str], name: str, usual: int) -> int:
+    text = arguments.get(name, "")
+    if text and not (text.isascii() and text.isdecimal() and len(text) <= 12):
+        raise InvalidError("BAD_OPTION", f"{name} is {text[:80]!r}: give a whole number")
+    return int(text or usual)
