@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 import boatlift as bl
 from boatlift.errors import InvalidError, UnavailableError
 from support.commands import exit_status
+from support.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,6 +91,8 @@ def test_pushes_are_named_by_their_keys(spark: SparkSession, tmp_path: Path) -> 
     running = bl.start(flow, tmp_path / "store", spark=spark)
     for number in range(5):
         flow.push("orders", {"n": number}, key=f"key {number}")
+        key = f"key {number}"
+        until(lambda: bl.seen(flow, tmp_path / "store", "orders", key).step >= 0)  # noqa: B023 - called at once
     running.stop()
     bl.run(flow, tmp_path / "store", spark=spark, available_now=True)
     found = [bl.seen(flow, tmp_path / "store", "orders", f"key {number}") for number in range(5)]
@@ -135,7 +138,7 @@ def test_the_command_says_it_with_its_exit_status(
     assert status == 0
     assert json.loads(said)["sinks"] == {"all": True, "looked_up": True, "batches": True}
     assert ask("rows", "1.csv")[1].startswith("1.csv of rows was taken by step 1")
-    assert ask("rows", "7.csv") == (3, "7.csv of rows is not recorded\n")
+    assert ask("rows", "7.csv") == (3, "no step has taken 7.csv of rows yet\n")
 
 
 def test_what_has_no_name_is_refused(tmp_path: Path, spark: SparkSession) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import time
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -301,6 +302,56 @@ def test_the_rest_that_a_server_asks_for_is_kept(resource: Resource) -> None:
     assert time.monotonic() - began >= 1
 
 
+def test_a_rest_of_an_hour_is_not_kept(resource: Resource, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "RETRY_FOR", 0.3)
+    monkeypatch.setattr(http_client, "_LONGEST_REST", 0.1)
+    answered = []
+
+    def busy(request: BaseHTTPRequestHandler) -> bool:
+        answered.append(request)
+        return sent(request, 503, Retry_After="3600")
+
+    resource.next = [busy] * 50
+    with pytest.raises(UnavailableError, match="status 503"):
+        http_client.head(resource.url)
+    assert len(answered) < 10
+
+
+def test_a_redirect_to_another_host_keeps_range_and_state(resource: Resource) -> None:
+    with served(host="127.0.0.2") as first:
+        first.next = [lambda request: sent(request, 302, Location=resource.url)] * 99
+        state = source_of(resource)._states.base.head().version
+        place = source_of(first)._states.path_of("rows.csv", state)
+        assert bytes(place.read(6, 10)) == LINES[6:16]
+        assert resource.requests[-1][2] == 206
+
+
+def test_a_state_that_another_owner_kept_from_being_recorded_comes_later(
+    resource: Resource, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, create = source_of(resource, store, every="1 hour"), LocalStore.create
+
+    def overtaken(self: LocalStore, name: str, content: bytes | Path) -> None:
+        monkeypatch.setattr(LocalStore, "create", create)
+        create(self, name, b"a,b,c\n0,0,of the paused owner\n")
+        create(self, name, content)
+
+    monkeypatch.setattr(LocalStore, "create", overtaken)
+    first, cursor = drain(source, source.start())
+    second, _ = drain(source, cursor)
+    sizes = [file["size"] for position in [*first, *second] for file in position["files"]]
+    assert sizes == [30, len(LINES)]
+
+
+def test_a_rehearsal_asks_no_server(resource: Resource, store: LocalStore) -> None:
+    source = source_of(resource, store, every="1 hour")
+    _, cursor = drain(source, source.start())
+    asked, copy = len(resource.requests), deepcopy(source)
+    resource.body = LINES + b"1,2,later\n"
+    assert drain(copy, cursor)[0] == []
+    assert len(resource.requests) == asked
+
+
 @pytest.mark.parametrize("fault", ["503", "no answer", "a body that is cut"])
 def test_a_server_that_keeps_failing_is_named_with_its_last_answer(
     resource: Resource, store: LocalStore, monkeypatch: pytest.MonkeyPatch, fault: str
@@ -414,6 +465,17 @@ def test_the_query_of_a_url_is_shown_nowhere(resource: Resource, monkeypatch: py
     resource.next = [dropped] * 9
     with pytest.raises(UnavailableError) as caught:
         source.verify(position)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.spark
+def test_the_query_of_a_url_is_shown_by_no_task(resource: Resource, spark: SparkSession) -> None:
+    resource.url += "?signature=secret"
+    source = source_of(resource)
+    (position,), _ = drain(source, source.start())
+    resource.body = None
+    with pytest.raises(Exception, match=r"INPUT_MISSING.*rows\.csv is gone") as caught:
+        source.load(spark, position).collect()
     assert "secret" not in str(caught.value)
 
 

@@ -21,7 +21,8 @@ import pytest
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from boatlift.errors import BoatliftError, InvalidError
+from boatlift.connectors.push.answers import Answers
+from boatlift.errors import BoatliftError, InvalidError, UnavailableError
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -104,6 +105,54 @@ def test_bad_requests_are_refused_and_record_nothing(spark: SparkSession, tmp_pa
         status, said = ask(url, 1, "mine", id="another")
         assert (status, said["condition"]) == (400, "BAD_ROW")
         assert ask(url, 2, "mine") == (200, {"id": "mine", "n": 2, "square": 4})
+
+
+@pytest.mark.spark
+def test_one_push_is_one_question(spark: SparkSession, tmp_path: Path) -> None:
+    with running(tmp_path, spark) as url:
+        request = urllib.request.Request(url, b'[{"n": 1}, {"n": 2}]', {"Idempotency-Key": "two"})
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(request, timeout=60)
+        assert json.load(caught.value)["condition"] == "BAD_ROW"
+        assert ask(url, 3, "two") == (200, {"id": "two", "n": 3, "square": 9})
+
+
+@pytest.mark.spark
+def test_an_answer_outlives_its_key(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The input log has forgotten the key; the table has not: the question is not taken again."""
+    from boatlift.storage.input_log import InputLog
+
+    with running(tmp_path, spark) as url:
+        assert ask(url, 3, "old") == (200, {"id": "old", "n": 3, "square": 9})
+        monkeypatch.setattr(InputLog, "find", lambda *_: None)
+        assert ask(url, 3, "old") == (200, {"id": "old", "n": 3, "square": 9})
+        monkeypatch.undo()
+        assert ask(url, 4, "new")[0] == 200, "it still runs"
+
+
+def test_requests_wait_for_a_sink_that_opens_again() -> None:
+    held: dict[str, bytes] = {}
+    answers = Answers("id", 30)
+    with pytest.raises(UnavailableError, match=r"\[NOT_RUNNING\]"):
+        answers.wait("q")
+    answers.serve(lambda keys: {key: held[key] for key in keys if key in held})
+    waiting = answers.wait("q")
+    answers.serve(None)
+    held["q"] = b"{}"  # its step was committed, and the sink failed before it could say so
+    answers.serve(lambda keys: {key: held[key] for key in keys if key in held})
+    assert waiting.result(0) == b"{}"
+    assert answers.wait("q").result(0) == b"{}"
+
+
+def test_values_that_json_has_not_are_texts(tmp_path: Path) -> None:
+    import sqlite3
+
+    answers = bl.push("id STRING", ack="answer", key="id")
+    sink = bl.reply(answers, tmp_path / "a ?#%41.db")
+    with sqlite3.connect(tmp_path / "a ?#%41.db") as database:
+        database.execute("CREATE TABLE answers (id TEXT, f REAL, b BLOB)")
+        database.execute("INSERT INTO answers VALUES ('q', ?, ?)", (float("-inf"), b"\x00\xff"))
+    assert sink._look(["q", "other"]) == {"q": b'{"id":"q","f":"-Infinity","b":"AP8="}'}
 
 
 @pytest.mark.spark
@@ -228,8 +277,15 @@ def test_bad_options_are_refused(tmp_path: Path) -> None:
         ({"ack": "answer", "key": "gone"}, "name a STRING column"),
         ({"ack": "answer", "key": "id", "answer_timeout": timedelta(0)}, "above 0"),
         ({"ack": "soon"}, "'answer'"),
+        ({"answer_timeout": timedelta(seconds=1)}, "answer_timeout is for"),
     ):
         with pytest.raises(InvalidError, match=rf"\[BAD_OPTION\].*{said}"):
             bl.push("id STRING, n BIGINT", **options)  # type: ignore[arg-type]
     with pytest.raises(InvalidError, match=r"\[BAD_OPTION\].*ack=\"answer\""):
         bl.reply(bl.push("id STRING"), tmp_path / "answers.db")
+    source = bl.push("id STRING", ack="answer", key="id")
+    with pytest.raises(InvalidError, match=r"\[BAD_OPTION\] no bl.reply answers the pushes of questions"):
+        source.reserve("questions")
+    bl.reply(source, tmp_path / "answers.db")
+    with pytest.raises(InvalidError, match=r"\[BAD_OPTION\].*one sink"):
+        bl.reply(source, tmp_path / "others.db")

@@ -24,7 +24,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from boatlift.api.dataflow import Dataflow
 from boatlift.api.registry import ON_SPARK
-from boatlift.api.sql_text import tables_in
+from boatlift.api.rehearsal import remove_leftovers
+from boatlift.api.sql_text import NO_CODE, tables_in
 from boatlift.connectors.kit import checked_options
 from boatlift.dataflow import Plan
 from boatlift.dataflow.columns import WEIGHT
@@ -32,7 +33,7 @@ from boatlift.errors import DataError, InvalidError
 from boatlift.recovery import RecoveryGraph
 from boatlift.runtime.engine import Beginning, Past
 from boatlift.runtime.evolution import recorded_as_claimed
-from boatlift.runtime.graph import recorded_program
+from boatlift.runtime.inspect.explanation import monitor_from_log
 from boatlift.spark.compile.program import CompiledProgram, compile_program
 from boatlift.spark.engine import SparkEngine
 from boatlift.spark.jobs.inputs import ReadTask
@@ -47,14 +48,17 @@ from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Claim
 from boatlift.storage.store import SCRATCH, Store
-from boatlift.times import IDENTITY, last_number
+from boatlift.times import IDENTITY, last_number, maximal_of
+
+_FOLDER = "asked-"
 
 ATTEMPTS = 10
 """The most times that a query begins again because the owner has deleted runs meanwhile."""
 
 _QUERY = re.compile(r"\s*(\(\s*)*(select|with|values|from|table)\b", re.IGNORECASE)
 
-_GONE = frozenset({"MISSING_OBJECT", "CORRUPT", "STORE_FAILED"})
+_CTE = re.compile(r"(\w+)\s+as\s*\(", re.IGNORECASE)
+_WRITES = re.compile(r"\binsert\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,24 +100,30 @@ class KeptTables:
                 checkpoint at the step of the others.
             DataError: `[PROGRAM_CHANGED]` the store is of another program; `[CORRUPT]`.
         """
-        if _QUERY.match(query) is None:
+        if not isinstance(store, LocalStore) and not str(self._spark.sparkContext.master).startswith("local"):
+            raise InvalidError(
+                "BAD_OPTION",
+                "a store in a bucket is asked on one machine: give spark=bl.session('local[2]'), or run boatlift sql",
+            )
+        code = NO_CODE.sub(" ", query)
+        if _QUERY.match(code) is None or _WRITES.search(code):
             raise InvalidError("BAD_OPTION", f"{query.strip()[:60]!r} is no query: begin with SELECT, WITH or FROM")
-        named = dict.fromkeys(tables_in(query))
+        own = {name.lower() for name in _CTE.findall(code)}
+        named = [name for name in dict.fromkeys(tables_in(query)) if name not in own]
         known = {name.lower(): name for name in self._plan.processors if name not in self._plan.sinks}
         if lacking := [known[name] for name in named if name in known and name not in self._kept]:
             raise self._not_kept(lacking[0])
         tables = [self._kept[name] for name in named if name in self._kept]
-        before = -1
-        for _ in range(ATTEMPTS):
-            log = Log.open(store, self._plan.dataflow)
+        log = Log.open(store, self._plan.dataflow)
+        for last in [*[False] * ATTEMPTS, True]:
             log.refuse_other_program(Claim("", 0, 0, dict(self._program.identity), {}), recorded_as_claimed)
             try:
                 return self._answer(store, log.history, query, tables)
-            except DataError as error:
-                if error.condition not in _GONE or log.last == before:
-                    raise  # else the owner has deleted runs, and the log names others now
-                before = log.last
-        raise DataError("CORRUPT", f"runs of {', '.join(tables)} are deleted again and again: ask with fewer tables")
+            except DataError:
+                states, log = log.history.live_records.states, Log.open(store, self._plan.dataflow)
+                if last or all(log.history.live_records.states.get(each) == states.get(each) for each in tables):
+                    raise  # else the owner has deleted runs meanwhile, and the log names others
+        raise AssertionError
 
     def _answer(self, store: Store, history: LogHistory, query: str, tables: Sequence[str]) -> Answer:
         steps, states = _states(history, tables)
@@ -190,19 +200,21 @@ def sql(flow: Dataflow, store: str | Path | Store, query: str, *, spark: SparkSe
 
 
 def _states(history: LogHistory, tables: Sequence[str]) -> tuple[dict[str, int], dict[str, Any]]:
-    """Return the step that all tables show, and their states then."""
-    live = history.live_records.states
-    found = {
-        name: {last_number(frontier): fact.payload for frontier, fact in live.get(name, {}).items()} for name in tables
-    }
+    """Return the step that all tables show, and their states then: those that no failure undoes."""
+    program, monitor = monitor_from_log(history)
+    recovery = monitor.plan(program.graph.vertices.keys()).processors if tables else {}
+    found: dict[str, dict[int, Any]] = {name: {} for name in tables}
+    for name in tables:
+        repeated = last_number(maximal_of(recovery[name].fixed))  # a failure of everything repeats the steps up to it
+        for frontier, fact in history.live_records.states.get(name, {}).items():
+            if last_number(frontier) <= repeated:
+                found[name][last_number(frontier)] = fact.payload
     steps = {name: max(found[name], default=-1) for name in tables}
     executed = {name: history.last_executed(name) for name in tables}
     # After a clean stop all have taken the same input; but a policy may make no checkpoint of it.
     if len(tables) > 1 and not (history.stopped and steps == executed):
-        graph = recorded_program(history.program).graph
-        common = (
-            set.intersection(*map(set, found.values())) if all(_in_epochs(graph, each) for each in tables) else set()
-        )
+        sources = {_sources_in_epochs(program.graph, name) for name in tables}
+        common = set.intersection(*map(set, found.values())) if len(sources) == 1 and None not in sources else set()
         steps = dict.fromkeys(tables, max(common, default=-1))
     lacking = [name for name in tables if steps[name] < 0 <= executed[name]]
     if lacking:
@@ -210,24 +222,29 @@ def _states(history: LogHistory, tables: Sequence[str]) -> tuple[dict[str, int],
         raise InvalidError(
             "NOT_KEPT",
             f"{', '.join(tables)} have no checkpoint at one step (checkpoints now: {at}): ask again later, ask for one "
-            "of them, or let them have one policy, such as Lazy(every=20); behind a lookup, a merge or a batch, ask "
-            "after a clean stop",
+            "of them, or let them have one policy, such as Lazy(every=20); of different sources, or behind a lookup, a "
+            "merge or a batch, ask after a clean stop",
         )
     return steps, {name: found[name].get(steps[name]) for name in tables}
 
 
-def _in_epochs(graph: RecoveryGraph, name: str) -> bool:
-    """Return whether step n of a processor has all that came from the sources up to their step n, and no more."""
-    edges = graph.inputs[name]
-    return all(edge.projection is IDENTITY and _in_epochs(graph, edge.source) for edge in edges)
+def _sources_in_epochs(graph: RecoveryGraph, name: str) -> frozenset[str] | None:
+    """Return the sources of a processor whose step n has all that came up to their step n, and no more; else None."""
+    if not graph.inputs[name]:
+        return frozenset({name})
+    found = [
+        _sources_in_epochs(graph, edge.source) if edge.projection is IDENTITY else None for edge in graph.inputs[name]
+    ]
+    return None if None in found else frozenset().union(*(each for each in found if each is not None))
 
 
 @contextmanager
 def _folder(store: Store) -> Iterator[Path]:
     """Make a folder for the rows of one query, which tasks see if they see the store."""
     root = store.root / SCRATCH if isinstance(store, LocalStore) else Path(tempfile.gettempdir())
-    folder = root / f"asked-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-    folder.mkdir(parents=True)
+    remove_leftovers(root, _FOLDER)
+    folder = root / f"{_FOLDER}{socket.gethostname()}-{secrets.token_hex(4)}-{os.getpid()}"
+    folder.mkdir(0o700, parents=True)
     try:
         yield folder
     finally:

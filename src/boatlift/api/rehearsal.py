@@ -49,7 +49,7 @@ END_SECONDS = 10.0
 FOLDER = "rehearsal-"
 """The beginning of the names of the folders in scratch with a copy."""
 
-_COPIED = ("dataflow", "begun", "truncated", "log", "facts", "names", "runs")
+_COPIED = ("dataflow", "begun", "truncated", "log", "facts", "names", "runs", "fetched")
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class Rehearsals:
             self._thread.join(END_SECONDS)
 
     def _work(self, root: Path) -> None:
-        _remove_leftovers(root / SCRATCH)
+        remove_leftovers(root / SCRATCH, FOLDER)
         folder = root / SCRATCH / f"{FOLDER}{socket.gethostname()}-{os.getpid()}"
         while not self._over.is_set():
             try:
@@ -155,9 +155,9 @@ class _RehearsalEnd:
         return self._steps >= STEPS or now > self._until or (idle and now - self._active >= IDLE_SECONDS)
 
 
-def _remove_leftovers(scratch: Path) -> None:
-    """Remove the copies of processes of this host that are gone."""
-    for left in scratch.glob(f"{FOLDER}{socket.gethostname()}-*"):
+def remove_leftovers(scratch: Path, begin: str) -> None:
+    """Remove folders that end in the number of a process of this host that is gone."""
+    for left in scratch.glob(f"{begin}{socket.gethostname()}-*"):
         with suppress(OSError, ValueError):
             if not Path(f"/proc/{int(left.name.rpartition('-')[2])}").exists():
                 shutil.rmtree(left)

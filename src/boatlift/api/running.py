@@ -236,6 +236,8 @@ class Running:
     def stop(self) -> None:
         """Stop the dataflow cleanly, and wait for its end; raise the error that ended it, if one did."""
         self._host.stop()
+        if self._tables is not None:
+            self._tables.close()
         self.wait()
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from boatlift.errors import InvalidError
 
-_NO_CODE = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
-_NO_CODE_OR_NAME = re.compile(rf"{_NO_CODE.pattern}|`[^`]*`", re.DOTALL)
+NO_CODE = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+_NO_CODE_OR_NAME = re.compile(rf"{NO_CODE.pattern}|`[^`]*`", re.DOTALL)
 _TOKEN = re.compile(r"`[^`]*`|\w+|[^\s\w]")
 _TABLES_FOLLOW = frozenset({"from", "join", "table"})
 _NO_NAMES = frozenset({"select", "values", "lateral", "table", "with", "from", "(", ")"})
@@ -33,7 +33,7 @@ def tables_in(query: str) -> Iterator[str]:
     """
     clauses = [_Clause(call=False)]
     expected, before = False, ""
-    tokens = [token.lower() for token in _TOKEN.findall(_NO_CODE.sub(" ", query))]
+    tokens = [token.lower() for token in _TOKEN.findall(NO_CODE.sub(" ", query))]
     for word, behind in zip(tokens, [*tokens[1:], ""], strict=True):
         clause = clauses[-1]
         if expected and word not in _NO_NAMES:

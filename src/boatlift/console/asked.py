@@ -64,7 +64,7 @@ def seen(flow: str, source: str, item: str, *, store: StorePath, as_json: Json =
     if as_json:
         print_json(report)
     elif report.step < 0:
-        show(f"{item} of {source} is not recorded")
+        show(f"no step has taken {item} of {source} yet")
     else:
         show(f"{item} of {source} was taken by step {report.step}")
         for name, visible in report.sinks.items():

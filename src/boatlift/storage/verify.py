@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import xxhash
 
-from boatlift.errors import RESTORE, BoatliftError, Finding
+from boatlift.errors import RESTORE, BoatliftError, DataError, Finding
 from boatlift.storage.bad_rows import BAD_ROWS
 from boatlift.storage.blocks import BLOCK_BYTES, BlockTable
 from boatlift.storage.identities import IDENTITIES, SECRET, STOPS, last_mark, mark_of
@@ -101,8 +101,11 @@ def _check_fetched(store: Store, history: LogHistory) -> Iterator[Finding]:
                     continue
                 begin, digest = file.get("begin", 0), xxhash.xxh3_128()
                 end = file["end"] if "end" in file else file["size"]
-                for at in range(begin, end, READ_BYTES):
-                    digest.update(store.read(name, at, min(READ_BYTES, end - at)))
+                try:
+                    for at in range(begin, end, READ_BYTES):
+                        digest.update(store.read(name, at, min(READ_BYTES, end - at)))
+                except DataError:
+                    continue  # its owner has deleted it since it was listed
                 if digest.hexdigest() != file["digest"]:
                     yield Finding(name, "CORRUPT", f"{name} has other bytes than were fetched: {RESTORE}")
 

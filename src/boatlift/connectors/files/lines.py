@@ -225,7 +225,7 @@ class ReadLines:
             for offsets, lines in self.texts_in(span.input, span.begin, span.end, self.most, at_line=span.at_line):
                 size = lines[0].size if lines and isinstance(lines[0], LongLine) else None
                 if size is not None and not self.cuts:
-                    message = f"{span.path}, the line at byte {offsets[0]}, {too_long(size, self.most)}"
+                    message = f"{span.input}, the line at byte {offsets[0]}, {too_long(size, self.most)}"
                     raise DataError("BAD_ROW", f"{message}: cut it, or give a larger max_line_bytes")
                 if skips:
                     first = next((n for n, line in enumerate(lines) if line.strip(BLANK)), len(lines))
@@ -243,7 +243,7 @@ class ReadLines:
                 }
                 yield pa.record_batch(columns)
         except FileNotFoundError as error:
-            raise DataError("INPUT_MISSING", f"{span.path} is gone, and a step needs it: put it back") from error
+            raise DataError("INPUT_MISSING", f"{span.input} is gone, and a step needs it: put it back") from error
         except DAMAGE as error:
             if (damage := damage_of(span.input)) is not None:
                 raise DataError("BAD_ROW", damage) from error

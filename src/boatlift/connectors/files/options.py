@@ -223,7 +223,7 @@ def _refuse_options_of(place: str, is_there: bool, **options: object) -> None:
 def _resource(url: str, every: float | None, headers: Mapping[str, str] | None) -> HttpListing:
     place = urlsplit(url)
     if not place.hostname:
-        raise InvalidError("BAD_OPTION", f"path {url} names no host: give https://HOST/PATH")
+        raise InvalidError("BAD_OPTION", f"path {http_client.shown(url)} names no host: give https://HOST/PATH")
     if place.username is not None or place.password is not None:
         raise InvalidError("BAD_OPTION", "the URL holds a password: give it in headers, as Authorization")
     for name, value in (headers or {}).items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -80,7 +80,7 @@ def head(url: str, headers: Mapping[str, str] = _NO_HEADERS) -> Resource:
         UnavailableError: `[INPUT_UNAVAILABLE]` there is no answer, another refusal, or an answer that contradicts
             itself.
     """
-    return _ask("asking for", "HEAD", url, headers, (405, 501), _resource)
+    return _ask("asking for", "HEAD", url, headers, (405, 501), _resource, headers)
 
 
 def read(url: str, begin: int, length: int, etag: str) -> memoryview | None:
@@ -127,7 +127,7 @@ def fetch(url: str, headers: Mapping[str, str], etag: str, to: IO[bytes]) -> Res
         return _resource(answer)._replace(size=to.tell())
 
     asked = {**headers, **({"If-None-Match": f'"{etag}"'} if etag else {})}
-    return _ask("fetching", "GET", url, asked, (304,) if etag else (), take)
+    return _ask("fetching", "GET", url, asked, (304,) if etag else (), take, headers)
 
 
 def _ask(
@@ -137,8 +137,13 @@ def _ask(
     headers: Mapping[str, str],
     also: tuple[int, ...],
     take: Callable[[urllib3.BaseHTTPResponse], _T],
+    secret: Collection[str] = (),
 ) -> _T:
-    """Send a request until `take` has taken an answer with status 200 or one of `also`."""
+    """Send a request until `take` has taken an answer with status 200 or one of `also`.
+
+    Args:
+        secret: The names of headers that no other host gets.
+    """
     try:
         import urllib3
     except ImportError as error:
@@ -160,9 +165,11 @@ def _ask(
                     connect=0,
                     read=0,
                     other=0,
+                    status=0,
                     redirect=_REDIRECTS,
+                    respect_retry_after_header=False,  # it is kept below, within bounds
                     # Another host gets none of the user's headers.
-                    remove_headers_on_redirect=[*headers, "Authorization", "Cookie", "Proxy-Authorization"],
+                    remove_headers_on_redirect=[*secret, "Authorization", "Cookie", "Proxy-Authorization"],
                 ),
             )
             try:

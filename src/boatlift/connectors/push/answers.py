@@ -8,6 +8,8 @@ whatever failure, gets the same bytes, and one that has left reads its answer la
 from __future__ import annotations
 
 import base64
+import logging
+import math
 import sqlite3 as driver
 import threading
 from collections import defaultdict
@@ -15,7 +17,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -24,12 +27,17 @@ from boatlift.connectors.sqlite.database import quoted
 from boatlift.connectors.sqlite.sink import SqliteSink, sqlite
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkContext, Staged
-from boatlift.errors import DataError, InvalidError
+from boatlift.errors import DataError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from boatlift.connectors.push.source import PushSource
+
+
+Look = Callable[[Sequence[str]], dict[str, bytes]]
+
+logger = logging.getLogger(__name__)
 
 
 class Answers:
@@ -42,29 +50,47 @@ class Answers:
     Attributes:
         column: The column with the key of a row's push.
         seconds: How long a request waits.
+        has_sink: Whether there is a sink with the answers.
+        is_open: Set while that sink is open.
     """
 
     def __init__(self, column: str, seconds: float) -> None:
-        self.column, self.seconds = column, seconds
+        self.column, self.seconds, self.has_sink = column, seconds, False
         self._lock = threading.Lock()
         self._waiting: defaultdict[str, list[Future[bytes]]] = defaultdict(list)
-        self._look: Callable[[str], bytes | None] | None = None
+        self._look: Look | None = None
+        self.is_open = threading.Event()
 
-    def serve(self, look: Callable[[str], bytes | None] | None) -> None:
-        """Set the function that returns the answer to a key, if there is one; None while no sink is open."""
+    def serve(self, look: Look | None) -> None:
+        """Set the function that returns the answers that there are to some keys; None while no sink is open."""
         self._look = look
+        if look is None:
+            self.is_open.clear()
+            return
+        self.is_open.set()
+        self.came(list(self._waiting))
 
     def find(self, key: str) -> bytes | None:
-        """Return the answer to a key as JSON; None if there is none yet."""
-        look = self._look
-        return None if look is None else look(key)
+        """Return the answer to a key as JSON; None if there is none yet.
+
+        Raises:
+            UnavailableError: `[NOT_RUNNING]` no sink is open; `[SINK_FAILED]`.
+        """
+        if (look := self._look) is None:
+            raise UnavailableError("NOT_RUNNING", "the sink with the answers is not open yet: ask again in a moment")
+        return look([key]).get(key)
 
     def wait(self, key: str) -> Future[bytes]:
-        """Return the coming answer to a key; `leave` ends the waiting."""
+        """Return the coming answer to a key; `leave` ends the waiting. Raises as `find`."""
         answer: Future[bytes] = Future()
         with self._lock:
             self._waiting[key].append(answer)
-        if (found := self.find(key)) is not None:  # looked up after it waits: none can come in between
+        try:
+            found = self.find(key)  # looked up after it waits: none can come in between
+        except UnavailableError:
+            self.leave(key, answer)
+            raise
+        if found is not None:
             _give(answer, found)
         return answer
 
@@ -75,14 +101,19 @@ class Answers:
                 del self._waiting[key]
 
     def came(self, keys: Iterable[str]) -> None:
-        """Answer the requests with these keys, whose answers are durable now."""
+        """Answer the requests with these keys, as far as they have durable answers."""
         with self._lock:
             waiting = {key: list(self._waiting[key]) for key in keys if key in self._waiting}
-        for key, answers in waiting.items():
-            found = self.find(key)
-            assert found is not None, "it is durable"
-            for answer in answers:
-                _give(answer, found)
+        if not waiting or self._look is None:
+            return
+        try:
+            found = self._look(list(waiting))
+        except UnavailableError:
+            logger.warning("answers cannot be read: their clients ask again", exc_info=True)
+            return
+        for key, text in found.items():
+            for answer in waiting[key]:
+                _give(answer, text)
 
 
 def _give(answer: Future[bytes], found: bytes) -> None:
@@ -113,6 +144,9 @@ def reply(source: PushSource, path: str | Path, *, table: str = "answers") -> Re
     answers = getattr(source, "answers", None)
     if answers is None:
         raise InvalidError("BAD_OPTION", 'give bl.reply the source of the pushes: bl.push(…, ack="answer", key="id")')
+    if answers.has_sink:
+        raise InvalidError("BAD_OPTION", "the source has a bl.reply already: give all answers to one sink")
+    answers.has_sink = True
     return ReplySink(answers, sqlite(path, table=table, key=[answers.column], unique=True))
 
 
@@ -129,6 +163,13 @@ class ReplySink(SqliteSink):
         return {**super().describe(), "kind": "reply"}
 
     def open(self, context: SinkContext) -> Committed | None:
+        from boatlift.connectors.kit.arrow_text import is_string
+
+        column = self._answers.column
+        if column in context.schema.names and not is_string(context.schema.field(column).type):
+            raise InvalidError(
+                "TYPE_REFUSED", f"{column} is the key of a push, a STRING: let {context.sink} have it so"
+            )
         held = super().open(context)
         self._answers.serve(self._look)
         return held
@@ -162,14 +203,24 @@ class ReplySink(SqliteSink):
             )
         return [key for key in keys if key is not None]
 
-    def _look(self, key: str) -> bytes | None:
-        """Return the answer to a key as a JSON object of the columns as SQLite has them."""
-        with closing(driver.connect(f"file:{self._path}?mode=ro", uri=True)) as database:
-            database.execute("PRAGMA busy_timeout = 5000")
-            found = database.execute(self._select, (key,))
-            names = [each[0] for each in found.description]
-            row = found.fetchone()
-        if row is None:
-            return None
-        values = [base64.b64encode(value).decode() if isinstance(value, bytes) else value for value in row]
-        return msgspec.json.encode(dict(zip(names, values, strict=True)))
+    def _look(self, keys: Sequence[str]) -> dict[str, bytes]:
+        """Return the answers that there are, as JSON objects of the columns as SQLite has them."""
+        found = {}
+        try:
+            with closing(driver.connect(f"file:{quote(str(self._path))}?mode=ro", uri=True)) as database:
+                database.execute("PRAGMA busy_timeout = 5000")
+                for key in keys:
+                    rows = database.execute(self._select, (key,))
+                    if (row := rows.fetchone()) is not None:
+                        names = (each[0] for each in rows.description)
+                        found[key] = msgspec.json.encode(dict(zip(names, map(_json_of, row), strict=True)))
+        except driver.Error as error:
+            raise UnavailableError("SINK_FAILED", f"answers in {self._path} cannot be read: {error}") from error
+        return found
+
+
+def _json_of(value: Any) -> Any:
+    """Return a value of SQLite as JSON has it: bytes in Base64, and an infinity as text."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return str(value).replace("inf", "Infinity") if isinstance(value, float) and math.isinf(value) else value

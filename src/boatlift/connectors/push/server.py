@@ -121,7 +121,7 @@ class Server(HttpServer):
             answer = Response(refusal.body, error.status_code, {**refusal.headers, **(error.headers or {})})
             await answer(scope, whole.receive, whole.send)
 
-    def _elsewhere(self, owner: str, scope: Message) -> Response:
+    def _elsewhere(self, owner: str, scope: AsgiMessage) -> Response:
         if not owner:
             advice = "push again in a moment, with the same key"
             return refused(UnavailableError("NOT_RUNNING", f"no process takes rows of {self._source} now: {advice}"))

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -36,6 +35,7 @@ LARGEST_STEP = 1_000_000
 MOST_WAITING = 1 << 30
 MOST_KEYS = 100_000_000
 KEY_LENGTH = 200
+ANSWER_TIMEOUT = timedelta(seconds=30)
 TOKEN_VARIABLE = "BOATLIFT_PUSH_TOKEN"  # noqa: S105 - its name, not a token
 
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - hosts of a server that listens at every address
@@ -50,7 +50,7 @@ def push(
     token: str | None = None,
     ack: Literal["recorded", "stable", "answer"] = "recorded",
     key: str | None = None,
-    answer_timeout: timedelta = timedelta(seconds=30),
+    answer_timeout: timedelta = ANSWER_TIMEOUT,
     remember_keys: timedelta = timedelta(days=1),
     max_rows_per_step: int = LARGEST_STEP,
     max_waiting_bytes: int = MOST_WAITING,
@@ -132,6 +132,8 @@ def _answers_of(schema: str | StructType, ack: str, key: object, timeout: object
     if (ack == "answer") is (key is None):
         raise InvalidError("BAD_OPTION", 'key is for ack="answer", and names the column that gets the key of a push')
     if key is None:
+        if timeout != ANSWER_TIMEOUT:
+            raise InvalidError("BAD_OPTION", 'answer_timeout is for ack="answer"')
         return None
     if dict(columns_of(schema)).get(str(key)) != "string":
         raise InvalidError("BAD_OPTION", f"key is {key!r}: name a STRING column of the schema")
@@ -225,12 +227,16 @@ class PushSource(PushedSteps):
         elif self._server is not None:
             self._server.owner = owner
         elif owner:
-            with suppress(UnavailableError):  # another process has the port
+            try:
                 self._server = self._server_of(name, self._address)
                 self._server.owner = owner
                 self._server.begin()
+            except UnavailableError:  # another process has the port
+                self._close_server()
 
     def reserve(self, name: str) -> None:
+        if self.answers is not None and not self.answers.has_sink:
+            raise InvalidError("BAD_OPTION", f"no bl.reply answers the pushes of {name}: add one, or leave out ack")
         if self._reserved:
             advice = "make another Dataflow for another run"
             raise InvalidError("BAD_OPTION", f"{name} runs already, in this process: {advice}")
@@ -289,13 +295,23 @@ class PushSource(PushedSteps):
 
     def push(self, rows: object, key: str | None, timeout: float) -> Receipt:
         self._open.wait(timeout)
+        if self.answers is not None:
+            self.answers.is_open.wait(timeout)
         recorder, reader = self._running
-        return recorder.put(self._with_key(reader.of_python(rows), key), _checked(key)).result()
+        return self._put(recorder, self._with_key(reader.of_python(rows), key), _checked(key)).result()
 
     def put_json(self, body: bytes, key: str | None) -> Future[Receipt]:
         """Take rows as JSON; the answer comes once they are recorded."""
         recorder, reader = self._running
-        return recorder.put(self._with_key(reader.of_json(body), key), _checked(key))
+        return self._put(recorder, self._with_key(reader.of_json(body), key), _checked(key))
+
+    def _put(self, recorder: Recorder, rows: pa.RecordBatch, key: str | None) -> Future[Receipt]:
+        """Record rows, unless their key has an answer already: keys are forgotten, and answers are not."""
+        if self.answers is not None and key is not None and recorder.found(key) is None and self.answers.find(key):
+            known: Future[Receipt] = Future()
+            known.set_result(Receipt(rows.num_rows, repeated=True, stable=True))
+            return known
+        return recorder.put(rows, key)
 
     def _with_key(self, rows: pa.RecordBatch, key: str | None) -> pa.RecordBatch:
         """Return rows with the key of their push, if they answer by it."""
@@ -303,6 +319,10 @@ class PushSource(PushedSteps):
             return rows
         if key is None:
             raise InvalidError("BAD_OPTION", "a push that is answered needs a key of its own: send Idempotency-Key")
+        if rows.num_rows > 1:
+            raise DataError(
+                "BAD_ROW", f"{rows.num_rows} rows under one key, which has one answer: push them one by one"
+            )
         place = rows.schema.get_field_index(self.answers.column)
         if set(rows.column(place).unique().to_pylist()) - {None, key}:
             raise DataError("BAD_ROW", f"{self.answers.column} is the key of the push: leave it out, or give {key!r}")

@@ -57,18 +57,18 @@ def wait_for_store(path: StorePlace, tell: Callable[[str], None], is_over: Calla
         is_over: Returns whether the standby was asked to stop.
 
     Raises:
-        BoatliftError: the place cannot be read.
+        BoatliftError: there can be no store, or nobody may read it.
     """
-    told = False
+    told = ""
     while not is_over():
         try:
             open_store(path, create=False)
-        except InvalidError as error:
-            if error.condition != "STORE_NOT_FOUND":
+        except (InvalidError, UnavailableError) as error:
+            if error.condition not in ("STORE_NOT_FOUND", "STORE_FAILED"):
                 raise
-            if not told:
+            if told != error.message:
                 tell(f"waits for a store: {error.message}")
-            told = True
+            told = error.message
         else:
             return True
         sleep(STORE_SECONDS)

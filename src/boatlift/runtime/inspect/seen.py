@@ -7,12 +7,14 @@ that has all messages of that step (`boatlift.times.projections`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from copy import copy
+from typing import Any
 
 import msgspec
 
 from boatlift.dataflow import Plan
-from boatlift.dataflow.contracts.values import with_names
+from boatlift.dataflow.contracts.values import Json, with_names
 from boatlift.errors import InvalidError
 from boatlift.recovery import Kind
 from boatlift.runtime.inspect.contents import store_at
@@ -55,30 +57,31 @@ def seen_in(planned: Plan, path: StorePlace, source: str, item: str) -> Seen:
     if source not in planned.sources:
         raise InvalidError("BAD_OPTION", f"there is no source {source}: name one of {', '.join(planned.sources)}")
     able = planned.sources[source].source.capabilities
-    if able.contains is None:
+    contains = able.contains
+    if contains is None:
         raise InvalidError("BAD_OPTION", f"input of {source} has no names: ask for a source of files, Kafka or pushes")
     log = Log.open(store_at(path), planned.dataflow)
     if able.store_backed is not None:
         pushed = InputLog(store_at(path), log.store_id, source)
         pushed.load()
         pushed.key_packs.open(pushed.keys.packed)
-        able.store_backed.attach(pushed)
-    step = _step_of(planned, log, source, item)
+        reader: Any = copy(able.store_backed)  # a run in this process may use the source itself
+        reader.attach(pushed)
+        contains = reader.contains
+    step = _step_of(planned, log, source, lambda taken: contains(taken, item))
     return Seen(source, item, step, _sinks(log.history, source, step))
 
 
-def _step_of(planned: Plan, log: Log, source: str, item: str) -> int:
-    of = planned.sources[source].source
-    contains = of.capabilities.contains
-    assert contains is not None
+def _step_of(planned: Plan, log: Log, source: str, has: Callable[[Json], bool]) -> int:
     for time, fact in log.history.live_records.determinants.get(source, {}).items():
         position = (fact.outcome or {}).get("position")
-        if position is not None and contains(position, item):
+        if position is not None and has(position):
             return last_number((time,))
     time, cursor = log.history.cursors.get(source, (-1, None))
     if cursor is None:
         return -1
-    return time if contains(with_names(of.start(), cursor, log.names_taken(source)), item) else -1
+    start = planned.sources[source].source.start()
+    return time if has(with_names(start, cursor, log.names_taken(source))) else -1
 
 
 def _sinks(history: LogHistory, source: str, step: int) -> dict[str, bool]:

@@ -213,7 +213,7 @@ class ReadParquet:
                 groups, index = _groups_of(file.metadata, span)
                 names = self.columns.names
                 if missing := sorted(set(names) - set(file.schema_arrow.names)):
-                    message = f"{span.path} lacks {missing}, which it had when it was taken: put the original back"
+                    message = f"{span.input} lacks {missing}, which it had when it was taken: put the original back"
                     raise DataError("INPUT_CHANGED", message)
                 wide = [leaf.path for leaf in leaves_of(file.metadata) if leaf.physical_type == "INT96"]
                 of_96_bits = Times96(span.input, groups, wide, _ROWS_AT_ONCE)
@@ -223,7 +223,7 @@ class ReadParquet:
                     yield self._made(whole, span, (span.place << PLACE_BITS) + index)
                     index += rows.num_rows
         except FileNotFoundError as error:
-            raise DataError("INPUT_MISSING", f"{span.path} is gone, and a step needs it: put it back") from error
+            raise DataError("INPUT_MISSING", f"{span.input} is gone, and a step needs it: put it back") from error
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:  # the file itself cannot be read
                 raise
@@ -235,7 +235,7 @@ class ReadParquet:
             values = rows.column(field.name)
             in_nanoseconds = types.is_timestamp(values.type) and values.type.unit == "ns"
             if in_nanoseconds and (index := first_fraction(values)) is not None:
-                raise too_fine(span.path, (begin & ((1 << PLACE_BITS) - 1)) + index, field.name)
+                raise too_fine(str(span.input), (begin & ((1 << PLACE_BITS) - 1)) + index, field.name)
             columns.append(values.cast(field.type))
         made = pa.RecordBatch.from_arrays(columns, schema=self.columns)
         if self.positioned:

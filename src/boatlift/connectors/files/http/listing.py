@@ -14,6 +14,7 @@ creates the object, and the other one takes that body as its next input.
 
 from __future__ import annotations
 
+import logging
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,6 +33,8 @@ from boatlift.connectors.kit.object_place import ObjectPlace, ObjectVersion
 from boatlift.dataflow.contracts import Names
 from boatlift.errors import DataError, FencedError, InvalidError
 from boatlift.storage.store import FETCHED, Store
+
+logger = logging.getLogger(__name__)
 
 _RECORDED = re.compile(r"(\d{8})-")
 _LONGEST_NAME = 120
@@ -58,6 +61,7 @@ class HttpListing:
         name = PurePosixPath(unquote(urlsplit(url).path)).name or "resource"
         self._name = re.sub(r"[^A-Za-z0-9._-]", "_", name)[-_LONGEST_NAME:]
         self._store: Store | None = None
+        self._records, self._has_warned = True, False
         self._folder, self._scratch, self._etag = "", Path(), ""
         self._newest = "", ""  # the newest recorded state and its digest
 
@@ -70,7 +74,10 @@ class HttpListing:
         self._store, self._scratch, self._folder = store, scratch, f"{FETCHED}{source}/"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> HttpListing:
-        return copy(self)  # of the same store
+        """Return a listing for a rehearsal: it records nothing new."""
+        made = copy(self)
+        vars(made)["_records"] = False
+        return made
 
     def found(self, after: str = "") -> Iterator[tuple[str, ObjectVersion]]:
         """Yield the names of the states that there are now, behind another name.
@@ -111,7 +118,7 @@ class HttpListing:
 
         A state with the bytes of the newest recorded one is none.
         """
-        if self._store is None:
+        if self._store is None or not self._records:
             return
         recorded = self.recorded()
         if self.every is None and (recorded or self._referenced() is not None):
@@ -123,28 +130,33 @@ class HttpListing:
                 if self.every is None:
                     raise self._missing(error) from error
                 state = None
+                if not recorded and not self._has_warned:
+                    self._has_warned = True
+                    logger.warning("%s: correct the URL, unless it will be there later", error)
             if state is not None:
                 if not state.size:
                     raise DataError("INPUT_EMPTY", f"{self.base} has no bytes: correct the server, and run again")
-                self._create(Path(body.name), state.size, next(reversed(recorded), ""))
-                self._etag = state.etag
+                if self._create(Path(body.name), state.size, next(reversed(recorded), "")):
+                    self._etag = state.etag
 
     def forget(self, before: str) -> None:
         """Delete the recorded states before one."""
         if self._store is not None and _RECORDED.match(before):
             self._store.delete(*(f"{self._folder}{name}" for name in self.recorded() if name < before))
 
-    def _create(self, body: Path, size: int, newest: str) -> None:
+    def _create(self, body: Path, size: int, newest: str) -> bool:
+        """Record a body, unless it is the newest one; return False if another owner has recorded one instead."""
         assert self._store is not None
         digest = digest_between(body, 0, size)
         if newest and self._digest_of(newest) == digest:
-            return
+            return True
         name = f"{int(newest[:8] or 0) + 1:08}-{self._name}"
         try:
             self._store.create(f"{self._folder}{name}", body)
         except FencedError:
-            return  # another owner has recorded a state under this number: it is the next input
+            return False  # that state is the next input, and this one comes with the next request
         self._newest = name, digest
+        return True
 
     def _digest_of(self, name: str) -> str:
         if self._newest[0] != name:
