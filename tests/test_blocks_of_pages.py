@@ -21,6 +21,7 @@ TESTS = "".join(
         "test_pages.py",
         "console/test_serve.py",
         "connectors/test_database_pages.py",
+        "connectors/test_push_page.py",
         "connectors/test_delta_page.py",
         "deploy/test_kubernetes_page.py",
     )

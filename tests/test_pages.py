@@ -35,7 +35,6 @@ from support.commands import exit_status
 from support.pages import TEXT, block_of_file, blocks, built, flights_of
 from support.push.receiver import receiving
 from support.reader import cut_year
-from support.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +48,7 @@ LOOPS = "Loops"
 DELIVERIES = "Deliver rows at least once"
 BAD_ROWS = "Bad rows"
 VIEWS = "Views: a query, kept up to date"
-PUSH, OPERATE = "Push rows", "Operate it"
+OPERATE = "Operate it"
 COMMANDS = re.findall(r"^\| `(boatlift [^`…]+)` \|", TEXT, re.MULTILINE)  # with `…` it is a part of a command
 
 
@@ -187,51 +186,6 @@ def test_the_kafka_example_takes_messages_and_gives_messages(
     bl.run(names["flow"], "store", available_now=True)
     (message,) = messages_of(kafka_broker, delays)
     assert json.loads(message.value()) == {"origin": "JFK", "dest": "LAX", "delay": 2.5}
-
-
-@pytest.mark.usefixtures("spark")
-def boats() -> list[tuple[str, int]]:
-    with closing(sqlite3.connect("shop.db")) as database:
-        return database.execute("SELECT * FROM stock").fetchall()
-
-
-def test_pushes_from_python_and_by_curl_are_answered_as_is_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert shutil.which("curl"), "the page's commands are curl's: install it"
-    source, pushing, keyed, answering = blocks(PUSH, "python")
-    typed, asking = blocks(PUSH, "")
-    with closing(socket.socket()) as free, closing(socket.socket()) as other:
-        free.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        port, to_ask = str(free.getsockname()[1]), str(other.getsockname()[1])
-    names: dict[str, Any] = {"bl": bl, "flow": bl.Dataflow("pages")}
-    exec(compile(source.text.replace("8080", port), "a page", "exec"), names)
-    names["orders"].sink("taken", bl.parquet("taken"))
-    exec(compile(keyed.text, "a page", "exec"), names)
-    exec(compile(answering.text.replace("8081", to_ask), "a page", "exec"), names)
-    exec(compile(pushing.text, "a page", "exec"), names)
-    try:
-        commands = typed.text.replace("localhost:8080", f"localhost:{port}")
-        for command, answer in re.findall(r"^(curl.+)\n# (.+)$", commands, re.MULTILINE):
-            done = subprocess.run(["sh", "-ec", command], capture_output=True, text=True, check=True)
-            assert done.stdout == answer
-        assert commands.count("curl") == 2
-        assert names["flow"].pushed("orders", "4712").rows == 1
-        names["flow"].push("stock", [{"item": "lock", "pieces": 1}])
-        exec(compile(keyed.text.rpartition("# ")[2], "a page", "exec"), names)
-        until(lambda: names["running"].status().state == "alive" and boats() == [("boat", 3)])
-        for command, answer in re.findall(r"^(curl.+)\n# (.+)$", asking.text, re.MULTILINE):
-            command = command.partition("   ")[0].replace("8081", to_ask)
-            done = subprocess.run(["sh", "-ec", command], capture_output=True, text=True, check=True)
-            assert done.stdout == answer
-    finally:
-        names["running"].stop()
-    bl.run(names["flow"], "store", available_now=True)  # rows that were recorded, and not taken before the stop
-    taken = pq.read_table(tmp_path / "taken").to_pylist()
-    assert sorted((row["id"], row["item"], row["price"]) for row in taken) == [(1, "boat", 9.5), (2, "lock", 1.5)]
-    assert boats() == [("boat", 3)]
 
 
 def test_joins_and_functions_run_and_give_what_is_said(weeks: Path, spark: SparkSession) -> None:

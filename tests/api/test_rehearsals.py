@@ -19,7 +19,7 @@ from boatlift.api.rehearsal import (
     Rehearsals,
     _link,
     _RehearsalEnd,
-    _remove_leftovers,
+    remove_leftovers,
 )
 from boatlift.dataflow import plan
 from boatlift.runtime.host.progress import Progress
@@ -63,7 +63,7 @@ def test_copies_of_processes_that_are_gone_are_removed(tmp_path: Path) -> None:
     here = socket.gethostname()
     for name in (f"{here}-{os.getpid()}", f"{here}-999999999", "elsewhere-999999999"):
         (tmp_path / f"{FOLDER}{name}").mkdir()
-    _remove_leftovers(tmp_path)
+    remove_leftovers(tmp_path, FOLDER)
     left = {each.name for each in tmp_path.iterdir()}
     assert left == {f"{FOLDER}{here}-{os.getpid()}", f"{FOLDER}elsewhere-999999999"}
 

@@ -1,12 +1,15 @@
-"""A topic, and sinks that write to it."""
+"""A topic, and sinks that write to it; a resource of an HTTP server, and a store."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from boatlift.storage.local import LocalStore
+from support.http_resource import LINES, Resource, served
 from support.kafka import new_topic
 
 if TYPE_CHECKING:
@@ -32,3 +35,15 @@ def make(kafka_broker: KafkaBroker, topic: str) -> Iterator[Callable[..., Sink]]
     yield one
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def resource() -> Iterator[Resource]:
+    with served() as resource:
+        resource.body = LINES
+        yield resource
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore.open(tmp_path / "store", create=True)

@@ -396,8 +396,8 @@ def test_missing_credentials_are_reported_without_secrets(
 def test_options_that_are_wrong() -> None:
     at = "s3://bucket/x/*.csv"
     for path, options, said in (
-        (at, {"tail": True}, "objects of a bucket do not grow: leave out tail"),
-        (at, {"multi_line": True}, "multi_line CSV is not read from buckets"),
+        (at, {"tail": True}, "tail=True is an option of files in a folder"),
+        (at, {"multi_line": True}, "multi_line CSV is read from folders alone"),
         (at, {"order": "time"}, "order is 'time': give 'name'"),
         (at, {"poll": "soon"}, "poll"),
         (at, {"order": "name", "rescan": "never"}, "rescan"),
@@ -408,7 +408,7 @@ def test_options_that_are_wrong() -> None:
         ("s3://b*/x.csv", {}, "names no bucket"),
         ("s3://b/**/x.csv", {}, "use one \\* a folder"),
         ("s3://b/../x.csv", {}, "name the folders"),
-        ("gs://b/x.csv", {}, "cannot be at gs://b/x.csv: .* or an s3:// URL"),
+        ("gs://b/x.csv", {}, "cannot be at gs://b/x.csv: .* or an s3:// or https:// URL"),
     ):
         with pytest.raises(InvalidError, match=r"\[BAD_OPTION\].*" + said):
             bl.files(path, schema=SCHEMA, **options)

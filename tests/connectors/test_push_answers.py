@@ -21,7 +21,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from boatlift.connectors.push.answers import Answers
+from boatlift.connectors.push.answers import PushAnswers
 from boatlift.errors import BoatliftError, InvalidError, UnavailableError
 from support.waiting import until
 
@@ -132,7 +132,7 @@ def test_an_answer_outlives_its_key(spark: SparkSession, tmp_path: Path, monkeyp
 
 def test_requests_wait_for_a_sink_that_opens_again() -> None:
     held: dict[str, bytes] = {}
-    answers = Answers("id", 30)
+    answers = PushAnswers("id", 30)
     with pytest.raises(UnavailableError, match=r"\[NOT_RUNNING\]"):
         answers.wait("q")
     answers.serve(lambda keys: {key: held[key] for key in keys if key in held})

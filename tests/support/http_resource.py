@@ -9,6 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import boatlift as bl
+from boatlift.storage.local import LocalStore
+
+SCHEMA = "a INT, b INT, c STRING"
+LINES = b"a,b,c\n" + b"".join(b"%d,%d,text %d\n" % (number, -number, number) for number in range(300))
 
 
 @dataclass
@@ -104,3 +111,31 @@ def served(name: str = "rows.csv", host: str = "127.0.0.1") -> Iterator[Resource
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def sent(request: BaseHTTPRequestHandler, status: int, body: bytes = b"", **headers: str) -> bool:
+    """Send an answer, with the headers as given and no other."""
+    request.send_response(status)
+    for name, value in {
+        "Content-Length": str(len(body)),
+        **{k.replace("_", "-"): v for k, v in headers.items()},
+    }.items():
+        request.send_header(name, value)
+    request.end_headers()
+    request.wfile.write(body if request.command == "GET" else b"")
+    return True
+
+
+def source_of(resource: Resource, store: LocalStore | None = None, **options: Any) -> Any:
+    """Return a source, attached as by a run, in which each look finds the period over."""
+    source = bl.files(resource.url, **{"schema": SCHEMA, **options})
+    if store is not None:
+        scratch = store.root.parent / "scratch"
+        scratch.mkdir(exist_ok=True)
+        source.capabilities.records_input.attach(store, scratch, "rows")
+        source._inputs._clock = iter(range(10**6, 10**9, 10**4)).__next__
+    return source
+
+
+def names_in(store: LocalStore) -> list[str]:
+    return [name.rpartition("/")[2] for name in store.list("fetched/")]

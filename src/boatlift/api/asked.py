@@ -62,7 +62,7 @@ _WRITES = re.compile(r"\binsert\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryAnswer:
     """The answer to a query.
 
     Attributes:
@@ -92,8 +92,8 @@ class KeptTables:
         if self._own:
             self._program.close()
 
-    def ask(self, store: Store, query: str) -> Answer:
-        """Answer a query.
+    def ask(self, store: Store, query: str) -> QueryAnswer:
+        """QueryAnswer a query.
 
         Raises:
             InvalidError: `[BAD_OPTION]` the text is no query; `[NOT_KEPT]` a processor in it keeps no rows, or has no
@@ -125,14 +125,14 @@ class KeptTables:
                     raise  # else the owner has deleted runs meanwhile, and the log names others
         raise AssertionError
 
-    def _answer(self, store: Store, history: LogHistory, query: str, tables: Sequence[str]) -> Answer:
+    def _answer(self, store: Store, history: LogHistory, query: str, tables: Sequence[str]) -> QueryAnswer:
         steps, states = _states(history, tables)
         session = session_beside(self._spark, {})
         with _folder(store) as scratch, self._engine(store, scratch) as engine:
             for name in tables:
                 frame = self._rows_of(session, engine, name, steps[name], states[name])
                 frame.createOrReplaceTempView(f"`{name}`")
-            return Answer(session.sql(query).toArrow(), steps)
+            return QueryAnswer(session.sql(query).toArrow(), steps)
 
     @contextmanager
     def _engine(self, store: Store, scratch: Path) -> Iterator[SparkEngine]:
@@ -166,7 +166,7 @@ class KeptTables:
 
 
 @checked_options("bl.sql")
-def sql(flow: Dataflow, store: str | Path | Store, query: str, *, spark: SparkSession | None = None) -> Answer:
+def sql(flow: Dataflow, store: str | Path | Store, query: str, *, spark: SparkSession | None = None) -> QueryAnswer:
     """Ask what a dataflow keeps, beside its run, behind it, or after its death.
 
     Tables are aggregates by key (`group_by(…).agg`), as their newest common checkpoint has them.
@@ -186,7 +186,7 @@ def sql(flow: Dataflow, store: str | Path | Store, query: str, *, spark: SparkSe
         >>> delays = flights.group_by("origin").agg("delays", F.max("arr_delay").alias("worst"))
         >>> bl.run(flow, "store", available_now=True)
         >>> bl.sql(flow, "store", "SELECT worst FROM delays WHERE origin = 'JFK'").rows.to_pylist()
-        [{'worst': 12}]
+        [{'worst': 61}]
     """
     from boatlift.api.running import prepared
 

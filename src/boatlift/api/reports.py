@@ -89,7 +89,7 @@ def seen(flow: Dataflow, store: StorePlace, source: str, item: str) -> Seen:
     Examples:
         >>> flights.sink("copy", bl.parquet("copy"))
         >>> bl.run(flow, "store", available_now=True)
-        >>> bl.seen(flow, "store", "flights", "1.csv").sinks
+        >>> bl.seen(flow, "store", "flights", "flights.csv").sinks
         {'copy': True}
     """
     return seen_in(planned(flow), store, source, item)

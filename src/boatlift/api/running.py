@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from pyspark.sql import SparkSession
 
-from boatlift.api.asked import Answer, KeptTables
+from boatlift.api.asked import KeptTables, QueryAnswer
 from boatlift.api.by_value import pickle_by_value
 from boatlift.api.dataflow import Dataflow
 from boatlift.api.registry import ON_SPARK
@@ -227,7 +227,7 @@ class Running:
             raise InvalidError("BAD_OPTION", "status() reads a store by its place: start with store='FOLDER'")
         return status(self._store)
 
-    def sql(self, query: str) -> Answer:
+    def sql(self, query: str) -> QueryAnswer:
         """Ask what the dataflow keeps, as `bl.sql` does."""
         with raising_jvm_died():
             self._tables = self._tables or KeptTables(self._spark, self._planned)

@@ -40,7 +40,7 @@ Look = Callable[[Sequence[str]], dict[str, bytes]]
 logger = logging.getLogger(__name__)
 
 
-class Answers:
+class PushAnswers:
     """The requests that wait for an answer, and the sink that has the answers.
 
     Laws:
@@ -153,7 +153,7 @@ def reply(source: PushSource, path: str | Path, *, table: str = "answers") -> Re
 class ReplySink(SqliteSink):
     """A table of SQLite whose rows are never replaced, and which answers requests."""
 
-    def __init__(self, answers: Answers, table: SqliteSink) -> None:
+    def __init__(self, answers: PushAnswers, table: SqliteSink) -> None:
         self.__dict__.update(table.__dict__)
         self._answers = answers
         of_key = f"{quoted(self._table_name)} WHERE {quoted(answers.column)} = ?"

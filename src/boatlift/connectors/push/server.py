@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from boatlift.connectors.push.answers import Answers
+from boatlift.connectors.push.answers import PushAnswers
 from boatlift.dataflow.contracts import Receipt
 from boatlift.errors import InvalidError, UnavailableError
 from boatlift.http.admission import Admission, BearerToken, is_loopback
@@ -56,7 +56,7 @@ class Server(HttpServer):
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
         *,
-        answers: Answers | None = None,
+        answers: PushAnswers | None = None,
     ) -> None:
         self._pushes, self._answers = pushes, answers
         self._source = source
@@ -141,7 +141,7 @@ class Server(HttpServer):
         except Exception as error:  # noqa: BLE001 - the client gets the error
             return refused(error)
 
-    async def _reply(self, answers: Answers, request: Request, receipt: Receipt) -> Response:
+    async def _reply(self, answers: PushAnswers, request: Request, receipt: Receipt) -> Response:
         """Wait for the answer to a recorded push."""
         key = _key_of(request)
         assert key is not None, "the source has refused a push without a key"

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from boatlift.connectors.kit import checked_options, columns_of, struct_of
-from boatlift.connectors.push.answers import Answers
+from boatlift.connectors.push.answers import PushAnswers
 from boatlift.connectors.push.steps import PushedSteps, upserts_of
 from boatlift.dataflow.contracts import Json, Receipt, SourceCapabilities, Upserts
 from boatlift.errors import DataError, InvalidError, UnavailableError
@@ -128,7 +128,7 @@ def push(
     )  # fmt: skip
 
 
-def _answers_of(schema: str | StructType, ack: str, key: object, timeout: object) -> Answers | None:
+def _answers_of(schema: str | StructType, ack: str, key: object, timeout: object) -> PushAnswers | None:
     if (ack == "answer") is (key is None):
         raise InvalidError("BAD_OPTION", 'key is for ack="answer", and names the column that gets the key of a push')
     if key is None:
@@ -139,7 +139,7 @@ def _answers_of(schema: str | StructType, ack: str, key: object, timeout: object
         raise InvalidError("BAD_OPTION", f"key is {key!r}: name a STRING column of the schema")
     if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
         raise InvalidError("BAD_OPTION", f"answer_timeout is {timeout!r}: give a timedelta above 0")
-    return Answers(str(key), timeout.total_seconds())
+    return PushAnswers(str(key), timeout.total_seconds())
 
 
 class PushSource(PushedSteps):
@@ -168,7 +168,7 @@ class PushSource(PushedSteps):
         upserts: Upserts | None = None,
         most_keys: int = MOST_KEYS,
         retains: bool = False,
-        answers: Answers | None = None,
+        answers: PushAnswers | None = None,
         advertise: str = "",
     ) -> None:
         super().__init__(schema, limit, upserts)
