@@ -1,4 +1,4 @@
-"""Queries over what a dataflow keeps: the rows of a batch query over the same steps, whoever runs the dataflow."""
+"""Queries over what a dataflow keeps: the rows of a batch query over the same steps."""
 
 from __future__ import annotations
 

@@ -33,6 +33,20 @@ def test_a_resource_with_ranges_and_a_strong_etag_is_read_where_it_is(resource: 
     assert len(resource.requests) == asked, "it was taken, so nothing is asked any more"
 
 
+@pytest.mark.parametrize("ranges", [True, False], ids=["read there", "recorded"])
+def test_a_resource_may_be_called_by_its_day(store: LocalStore, ranges: bool) -> None:
+    """Its name begins as that of a recorded state does."""
+    with served("20261130-rows.csv") as resource:
+        resource.body, resource.ranges = LINES, ranges
+        source = source_of(resource, store)
+        (position,), _ = drain(source, source.start())
+        with source._place_in(position["files"][0]).open() as file:
+            assert file.read() == LINES
+        source.verify(position)
+        source.acknowledge(position)
+        source.verify(position)
+
+
 @pytest.mark.parametrize("lacks", ["ranges", "etags", "a strong etag", "HEAD", "open access", "a last state"])
 def test_any_other_resource_is_recorded_before_a_step_takes_it(
     resource: Resource, store: LocalStore, lacks: str

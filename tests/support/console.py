@@ -34,7 +34,7 @@ class Asked:
 
 @dataclass
 class Reader:
-    """A console, and whoever reads it."""
+    """A console, and its reader."""
 
     console: Console
     headers: dict[str, str] = field(default_factory=dict)

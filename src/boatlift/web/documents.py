@@ -43,7 +43,7 @@ VERSION = 1
 """Rises when a field of a document is removed or changes its meaning; new fields may come at any time."""
 
 FRESH_SECONDS = 1.0
-"""A document that is younger is given again, whoever asks."""
+"""A younger document answers each request."""
 
 MOST_RECORDS = 1_000
 """The most records of the log in one document."""
@@ -70,7 +70,7 @@ class Documents:
     The store is opened with the first document: a run that makes it may serve its console before.
 
     Laws:
-        * A document is made once in `fresh_seconds` at most, whoever asks.
+        * A document is made once in `fresh_seconds` at most, for all readers together.
         * Nothing is written into the store.
 
     Args:

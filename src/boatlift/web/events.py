@@ -25,7 +25,7 @@ GATHER_SECONDS = 0.1
 
 
 class Events:
-    """Tells readers of each new status; all on the event loop of the server, but for `hint`.
+    """Sends each new status to readers; all on the event loop of the server, but for `hint`.
 
     Laws:
         * A reader gets an event at once, then one for each other status, in order; a slow one leaves some out.

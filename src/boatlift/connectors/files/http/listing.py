@@ -36,7 +36,6 @@ from boatlift.storage.store import FETCHED, Store
 
 logger = logging.getLogger(__name__)
 
-_RECORDED = re.compile(r"(\d{8})-")
 _LONGEST_NAME = 120
 
 
@@ -98,7 +97,7 @@ class HttpListing:
 
     def path_of(self, name: str, version: ObjectVersion | None = None) -> ObjectPlace:
         version = version or ObjectVersion("", 0)
-        if _RECORDED.match(name) is None:
+        if name == self._name:
             return ObjectPlace(self.base.url, version)
         path = None if self._store is None else self._store.local_path(f"{self._folder}{name}")
         return ObjectPlace(f"file://{path or name}", version)
@@ -141,7 +140,7 @@ class HttpListing:
 
     def forget(self, before: str) -> None:
         """Delete the recorded states before one."""
-        if self._store is not None and _RECORDED.match(before):
+        if self._store is not None and before != self._name:
             self._store.delete(*(f"{self._folder}{name}" for name in self.recorded() if name < before))
 
     def _create(self, body: Path, size: int, newest: str) -> bool:
