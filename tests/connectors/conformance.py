@@ -305,6 +305,32 @@ class SinkLaws:
         assert put(successor, folder, 3) is Outcome.APPENDED
         assert self.case.read(folder) == visible(sink, 4)
 
+    def test_a_note_is_in_the_act_of_its_step_and_in_no_other(self, sink: Sink, successor: Sink, folder: Path) -> None:
+        keeps, then = sink.capabilities.keeps_note, successor.capabilities.keeps_note
+        if keeps is None or then is None:
+            pytest.skip("it keeps no notes")
+        sink.open(context(1))
+        assert list(keeps.notes()) == []
+        put(sink, folder, 0)
+        keeps.note(bytes(range(256)))
+        assert put(sink, folder, 1) is Outcome.APPENDED
+        keeps.note(b"of a step that is dropped")
+        assert put(sink, folder, 1) is Outcome.DROPPED
+        assert put(sink, folder, 2) is Outcome.APPENDED  # without a note: that one is gone with its step
+        successor.open(context(2))
+        assert set(then.notes()) == {bytes(range(256))}
+        keeps.note(b"of an owner that is fenced")
+        with pytest.raises(FencedError, match=r"\[FENCED\]"):
+            put(sink, folder, 3)
+        then.note(b"x" * then.note_bytes)
+        assert put(successor, folder, 3) is Outcome.APPENDED
+        sink.close()
+        third = self.case.make(folder)
+        third.open(context(3))
+        assert third.capabilities.keeps_note is not None
+        assert set(third.capabilities.keeps_note.notes()) == {b"x" * then.note_bytes}
+        third.close()
+
     def test_steps_that_are_taken_back_are_empty_and_known_by_the_owner_that_did_it(
         self, sink: Sink, successor: Sink, folder: Path
     ) -> None:

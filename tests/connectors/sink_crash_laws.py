@@ -21,12 +21,16 @@ from connectors.conformance import (
 )
 from connectors.interrupted import Child, Tracer
 
+NOTE = b"of the owner that is killed"
+
 
 def commit_traced(tracer: Tracer, case: AnyCase, folder: Path, token: int, step: int) -> tuple[str, int]:
     """In another process: opens the sink and commits one step, traced."""
     sink = case.make(folder)
     sink.open(context(token))
     receipts = stage(sink, folder, step)
+    if (keeps := sink.capabilities.keeps_note) is not None:
+        keeps.note(NOTE)
     with tracer.on():
         outcome = sink.commit(step, len(rows_of(step)), f"digest {step}", receipts)
     sink.close()
@@ -103,6 +107,8 @@ class SinkCrashLaws:
             assert newest is not None
             steps = newest.step + 1
             self.assert_seen(there, folder, successor, steps)
+            if (keeps := successor.capabilities.keeps_note) is not None and successor.capabilities.parts == 1:
+                assert list(keeps.notes()) == ([NOTE] if steps == 2 else []), f"at line {point}"
             seen[steps] += 1
             assert put(successor, folder, 1) is (Outcome.DROPPED if steps == 2 else Outcome.APPENDED)
             assert put(successor, folder, 2) is Outcome.APPENDED

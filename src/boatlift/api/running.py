@@ -27,9 +27,10 @@ from boatlift.errors import BoatliftError, FencedError, InvalidError
 from boatlift.runtime.host.admission import wait_for_store
 from boatlift.runtime.host.context import BYTES_IN_FLIGHT, RunOptions
 from boatlift.runtime.host.health import Health, HealthPort
-from boatlift.runtime.host.host import Host, run_as_standby
+from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.overrides import source_named
 from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.host.standby import run_as_standby
 from boatlift.runtime.inspect.status import DataflowStatus
 from boatlift.runtime.peers.owner import LOOPBACK
 from boatlift.spark.engine import SparkEngine

@@ -197,6 +197,14 @@ class Monitor:
         outputs = (self.needless(edge.name) for edge in self._graph.outputs[processor])
         return reduce(and_, outputs, self.collectable(processor))
 
+    def forget_as(self, other: Monitor) -> None:
+        """Drop what another monitor, which knows less, has found collectable; no answer depends on it."""
+        for name, reported in self._reported.items():
+            stable = other._reported[name].stable
+            if not stable <= reported.stable:
+                reported.stable = reported.stable | stable
+                self._forget(name)
+
     def releasable(self, sink: str, prefixes: Sequence[AnyFrontier]) -> AnyFrontier | None:
         """Return the largest of some frontiers that may be committed to a sink at once; None if none may.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -14,16 +14,18 @@ from boatlift.runtime.host.ownership import refuse_unless_newest
 from boatlift.runtime.machine import events, instructions
 from boatlift.simulation.disk import DATAFLOW, FACTS_AN_OBJECT, CrashError, Disk, Scratch
 from boatlift.simulation.faults import Settings
-from boatlift.simulation.machines import check_nothing_lost, machine_of, try_recovery
+from boatlift.simulation.machines import carried_behind, check_nothing_lost, machine_of, try_recovery
 from boatlift.simulation.processors import Memory, digest_of, rows_of
+from boatlift.simulation.recipes import Role
 from boatlift.simulation.world import Deliveries, World
 from boatlift.storage.group_commit import GroupCommit
 from boatlift.storage.log import Log
 from boatlift.storage.log_reader import LogReader
 from boatlift.storage.records.facts import Determinant, Fact, Truncation, survives
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.records import Claim, Stopped
+from boatlift.storage.records.records import Claim, Record, Stopped
 from boatlift.storage.records.soft_checkpoints import SoftCheckpoint, SoftFrame
+from boatlift.storage.records.stream import Tail
 from boatlift.storage.store import Store
 from boatlift.times import Maximal, last_of, read_frontier
 
@@ -108,24 +110,30 @@ class SimulatedDriver:
             if takeover is not None:
                 refuse_unless_newest(takeover.log, takeover.after, takeover.life)
 
-        self.owner = self._log.claim(Claim(host, 0, 0, {"plan": "simulated"}, {}), refuse)
+        rides = bool(settings.carriers)
+        self.owner = self._log.claim(Claim(host, 0, 0, {"plan": "simulated"}, {}, rides=rides), refuse)
         self._trace(f"{self.owner} owns the dataflow")
         self._note_earlier_writes()
         meanwhile()
         policies = {name: part.durability for name, part in settings.recipe.parts.items()}
-        adopted = self.adopted = None if lost is None else self._adopt(scratch, lost, policies)
+        eager = {name for name, part in settings.recipe.parts.items() if isinstance(part.durability.policy, Eager)}
+        held = world.open_sinks(self.owner, eager, meanwhile)
+        carried = carried_behind(world, self._log)
+        undone = any(isinstance(record, Truncation) for entry in carried for record in entry)
+        adopted = self.adopted = None if lost is None or undone else self._adopt(scratch, lost, policies)
         begun = SoftFrame(begins=True) if adopted is None else adopted.frame()
         self._frames = scratch.begin(self.owner, self._memory, policies, begun)
+        if carried or rides:
+            self._begin_stream(carried)
         self._commit = GroupCommit(self._log, self._frames)
         self.facts = tuple(self._log.history.live_records.facts())
         world.durable(self.facts)
         world.log_known = self._log.last
-        eager = {name for name, part in settings.recipe.parts.items() if isinstance(part.durability.policy, Eager)}
         ledgers = {sink: self._log.history.committed.get(sink, -1) for sink in world.without_ledger}
         world.recorded.update(ledgers)
         self._deliveries = Deliveries(world, self.owner, ledgers, self._commit, self._later, disk.die)
         meanwhile()
-        self.held = {**world.open_sinks(self.owner, eager, meanwhile), **self._deliveries.held}
+        self.held = {**held, **self._deliveries.held}
         self.machine = machine_of(self.facts, self.held, settings)
         self.instructions: list[list[instructions.Instruction]] = []
         self._closed = {source: dict(world.determinants[source]) for source in world.items}
@@ -145,13 +153,28 @@ class SimulatedDriver:
                 if group.header.number > self._world.log_known:
                     self._world.durable(record for record in group.records if isinstance(record, Fact))
 
+    def _begin_stream(self, carried: Sequence[tuple[Record, ...]]) -> None:
+        """Store what the acts of the owner before carry, before anything of this one is seen."""
+        records = [record for entry in carried for record in entry]
+        self._trace(f"the driver begins with {len(records)} records that sinks carried")
+        self._frames.write(self._log.last + 1, 0)
+        self._log.append(records)
+        self._world.durable(record for record in records if isinstance(record, Fact))
+
+    def _carried(self) -> Tail:
+        start, entries = self._commit.tail()
+        return Tail(self._log.store_id, self.owner, start, 0, entries)
+
     def _adopt(self, scratch: Scratch, lost: Collection[str], policies: object) -> SoftCheckpoint | None:
         """Take over the memory of an earlier driver, without some processors; None if there is none."""
         found = scratch.adopt(self._log.claims(), self._log.acted, policies)
         if found is None:
             return None
         memory, files = found
-        self._memory.whole = files.whole
+        roles = (part.role for part in self.settings.recipe.parts.values())
+        # One that had failed when the other driver ended is in none of its last frames.
+        complete = len(memory.parts) == sum(role not in (Role.SOURCE, Role.SINK) for role in roles)
+        self._memory.whole = files.whole and complete
         for name in [*memory.parts]:
             payloads = [each for each in memory.payloads(name) if each is not None]
             if name in lost or not self._memory.adopt(name, payloads, files):
@@ -187,10 +210,11 @@ class SimulatedDriver:
 
     @property
     def settled(self) -> bool:
-        """Whether the machine knows all that is durable, and of no recovery that is not."""
+        """Whether the machine knows all that is durable, and of no recovery that is not; and sinks show no more."""
         waits = any(isinstance(todo, events.LogDurable) for todo in self.outstanding)
         written = (record for records, _, _ in self._commit.waiting for record in records or ())
-        return not (waits or self._commit.failure or any(isinstance(record, Truncation) for record in written))
+        undoes = any(isinstance(record, Truncation) for record in written)
+        return not (waits or undoes or self._commit.failure or self.machine.durable.carries)
 
     def hand_over(self, heir: str, *, drain: bool) -> None:
         """Stop cleanly; an heir takes over."""
@@ -457,6 +481,7 @@ class SimulatedDriver:
             self._deliveries.place(order, unanswered=self.timeout)
             self.timeout = False
             return
+        note = self._carried if order.rides else lambda: None
         many = last_of(order.frontier) - last_of(self._world.held[order.sink])
         if self.dies_between and many > 1:
             left = self._rng.randint(1, many - 1)
@@ -467,14 +492,14 @@ class SimulatedDriver:
                 if not left:
                     raise CrashError
 
-            self._world.place(self.owner, order, die)
+            self._world.place(self.owner, order, die, note)
         if not self.timeout:
-            self._world.place(self.owner, order, self._disk.die)
+            self._world.place(self.owner, order, self._disk.die, note)
             self.outstanding.append(events.SinkCommitted(order.sink, order.incarnation, order.frontier))
             return
         self.timeout = False
         self.outstanding.append(events.CommitUnknown(order.sink, order.incarnation, order.frontier))
         if self._rng.random() < 0.5:
-            self._world.place(self.owner, order, self._disk.die)
+            self._world.place(self.owner, order, self._disk.die, note)
         elif self._rng.random() < 0.5:
             self.outstanding.append(order)  # the commit is still on its way

@@ -23,6 +23,7 @@ class Settings:
         late: For so many acts after a failure answers to earlier incarnations come when they do the most harm.
         sluggish: Processors with long runs: the following steps are prepared meanwhile, several at a time.
         stalled: A processor that does not answer for a while, and the first and the last of these acts.
+        carriers: The sinks that may carry facts which are being written.
         idle: The probability that a source with partners answers a poll with no input.
     """
 
@@ -41,6 +42,7 @@ class Settings:
         self.idle = rng.choice((0.0, 0.3, 0.7, 0.9))
         begin = rng.randint(0, 80)
         self.bytes_ahead = rng.choice((3, 1000, 1000))
+        self.carriers: frozenset[str] = frozenset()
         self.stalled = (rng.choice(list(recipe.parts)), begin, begin + rng.choice((0, 60, 200)))
 
     def steps_per_job(self, _processor: str, takes: Sequence[instructions.StepInput]) -> int:

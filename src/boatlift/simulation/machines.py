@@ -8,15 +8,20 @@ from boatlift.runtime.machine import StateMachine
 from boatlift.simulation.disk import DATAFLOW, Disk
 from boatlift.simulation.faults import Settings
 from boatlift.simulation.processors import Memory, clock_of
+from boatlift.simulation.recipes import Role
 from boatlift.simulation.world import World
 from boatlift.storage.log import Log
+from boatlift.storage.log_reader import LogReader
 from boatlift.storage.records.facts import Fact
 from boatlift.storage.records.live import LiveRecords
+from boatlift.storage.records.records import Record
+from boatlift.storage.records.stream import found_behind
 from boatlift.times import AnyFrontier, Frontier, frontier_of
 
 
 def machine_of(facts: Sequence[Fact], held: Mapping[str, AnyFrontier], settings: Settings) -> StateMachine:
     """Return a machine over durable facts and the frontiers of sinks."""
+    sinks = {name for name, part in settings.recipe.parts.items() if part.role is Role.SINK and part.ledger}
     return StateMachine(
         settings.recipe.program(),
         LiveRecords.of(facts),
@@ -28,6 +33,7 @@ def machine_of(facts: Sequence[Fact], held: Mapping[str, AnyFrontier], settings:
         steps_per_job=settings.steps_per_job,
         clock_of=clock_of,
         size_of=lambda payload: int(payload is not None),
+        carriers=sinks & settings.carriers,
     )
 
 
@@ -46,13 +52,22 @@ def check_nothing_lost(world: World, machine: StateMachine) -> None:
         assert acknowledged <= done, f"{acknowledged} was acknowledged to {source}, which begins after {done}"
 
 
+def carried_behind(world: World, log: LogReader) -> list[tuple[Record, ...]]:
+    """Return what the sinks carry behind the end of a log."""
+    return found_behind(world.notes.values(), log.store_id, log.begun, log.entries)[0]
+
+
 def try_recovery(disk: Disk, world: World, settings: Settings) -> None:
     """Try a recovery after a failure of everything: it must not need what was just collected.
 
     Raises:
         AssertionError: It does.
     """
-    history = Log.open(disk, DATAFLOW).history
+    log = Log.open(disk, DATAFLOW)
+    history = log.history
+    for entry in carried_behind(world, log):
+        for record in entry:
+            history.apply(record)
     recorded = {sink: Frontier.up_to(history.committed.get(sink, -1)) for sink in world.without_ledger}
     machine = machine_of(tuple(history.live_records.facts()), {**world.held, **recorded}, settings)
     memory = Memory(settings.recipe, world.nodes, world.kept)

@@ -67,6 +67,10 @@ class Simulation:
         self.world = World(self.recipe, self._schedule, digests=checked)
         self.disk = Disk(self._perhaps_die)
         self._settings = Settings(for_recipe, self.recipe, checked=checked)
+        sinks = sorted(self.world.held)
+        carries = random.Random(f"carriers {seed}")
+        share = carries.choice((0.0, 0.5, 1.0, 1.0))
+        self._settings.carriers = frozenset(name for name in sinks if carries.random() < share)
         self._fuse: int | None = None
         self._next_fuse: int | None = None
         self.driver: SimulatedDriver | None = None

@@ -24,6 +24,7 @@ from boatlift.storage.records.facts import (
     survives,
 )
 from boatlift.storage.records.records import SinkCommit
+from boatlift.storage.records.stream import Tail
 from boatlift.times import AnyFrontier, Frontier, last_of
 
 Effect = tuple[tuple[str, Any, str], ...]
@@ -44,6 +45,7 @@ class World:
         recorded: Each of these to the last time that is recorded durably.
         failed: The processors that failed alone at some time.
         digests: Results have a digest, so that the machine itself can compare them.
+        notes: Sink to the newest note in one of its acts.
         kept: Digest of each durable state and message to the number of its copy: each copy has a name of its own.
     """
 
@@ -61,6 +63,7 @@ class World:
         self.effects: dict[str, dict[Any, Effect]] = {name: {} for name in sinks}
         self.failed: set[str] = set()
         self.acknowledged: dict[str, AnyFrontier] = {name: Frontier.up_to(-1) for name in sources}
+        self.notes: dict[str, Tail] = {}
         self.kept: dict[str, int] = {}
         self._copies = 0
         self._made: list[LoggedMessage | Checkpoint] = []
@@ -167,10 +170,17 @@ class World:
         """Return whether a newer owner has opened a sink."""
         return owner < max(self._owners.values())
 
-    def place(self, owner: int, order: instructions.CommitSink, die: Callable[[], None]) -> None:
+    def place(
+        self,
+        owner: int,
+        order: instructions.CommitSink,
+        die: Callable[[], None],
+        note: Callable[[], Tail | None] = lambda: None,
+    ) -> None:
         """Make times visible one after the other, unless the sink was reopened since.
 
         Args:
+            note: Returns what the act of a time carries; None: nothing.
             die: Called after each time; raises if the driver dies.
 
         Raises:
@@ -191,6 +201,8 @@ class World:
                 effects[time] = effect_of(came[time])
                 self._check_eager(order.sink, time, effects[time])
             self.held[order.sink] = Frontier.up_to(time)
+            if (tail := note()) is not None:
+                self.notes[order.sink] = tail
             die()
 
     def deliver(self, owner: int, sink: str, time: int, messages: tuple[instructions.Message, ...]) -> None:

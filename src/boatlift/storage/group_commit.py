@@ -93,11 +93,23 @@ class GroupCommit:
         self._log, self._soft = log, soft
         self.waiting: list[Submission] = []
         self.failure: BaseException | None = None
+        self._stored, self._behind = -1, deque[tuple[Record, ...]]()
+        self._storing = threading.Lock()
 
     def submit(self, records: Sequence[Record], callback: Callback, frame: SoftFrame | None = None) -> None:
         if self._soft is not None and frame is not None:
             self._soft.submit(frame)
-        self.waiting.append((tuple(records), callback, frame is not None))
+        entry = tuple(records)
+        with self._storing:
+            if self._stored < 0:  # the owner may have begun by itself
+                self._stored = self._log.stored
+            self._behind.append(entry)
+        self.waiting.append((entry, callback, frame is not None))
+
+    def tail(self) -> tuple[int, tuple[tuple[Record, ...], ...]]:
+        """Return the entries that are not known to be stored, all that were submitted, and the place of the first."""
+        with self._storing:
+            return max(self._stored, 0), tuple(self._behind)
 
     def manifest(self, callback: Callback) -> None:
         """Queue a manifest of everything submitted so far."""
@@ -119,7 +131,11 @@ class GroupCommit:
                     case [(None, _, _)]:
                         self._log.checkpoint()
                     case _:
-                        self._log.append([record for records, _, _ in group for record in records or ()])
+                        self._log.append([record for records, _, _ in group for record in records or ()], len(group))
+                        with self._storing:
+                            self._stored += len(group)
+                            for _ in group:
+                                self._behind.popleft()
             except BaseException as error:  # noqa: BLE001 - every callback receives it
                 self.failure = error
         for _, callback, _ in group:
@@ -158,6 +174,9 @@ class GroupWriter:
             self._check_open()
             self._commit.submit(records, callback, frame)
             self._changed.notify_all()
+
+    def tail(self) -> tuple[int, tuple[tuple[Record, ...], ...]]:
+        return self._commit.tail()
 
     def manifest_if_it_pays(self, frees: int) -> bool:
         """Write a manifest as `manifest` does if `Log.pays`, which explains `frees`; return whether it did."""

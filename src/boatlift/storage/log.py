@@ -134,8 +134,11 @@ class Log(LogReader):
             self.load()
         raise FencedError("FENCED", f"other processes keep claiming {self.dataflow}: stop this one or those")
 
-    def append(self, records: Sequence[Record]) -> int:
+    def append(self, records: Sequence[Record], entries: int = 1) -> int:
         """Make records durable, all of them or none, and apply them to `history`.
+
+        Args:
+            entries: Of the owner's stream, so many are in the records.
 
         A mark beside the log reveals the loss of a group that ends with `Stopped` (`identities.py`).
 
@@ -144,7 +147,7 @@ class Log(LogReader):
             UnavailableError: `[STORE_FAILED]` see `Store`.
         """
         with self._writing:
-            number = self._write_next(tuple(records))
+            number = self._write_next(tuple(records), entries)
             if records and isinstance(records[-1], Stopped):
                 self._identities.create(mark_of(number))
                 drop_older_marks(self._store, number)
@@ -219,7 +222,7 @@ class Log(LogReader):
         with self._writing:
             with self._meaning:
                 snapshot = self.history.snapshot(self._fact_objects)
-            number = self._write_next((snapshot,))
+            number = self._write_next((snapshot,), 0)
             with self._meaning:
                 # The manifest names objects dissolved meanwhile; the next one names objects made meanwhile.
                 needed = {each.name for each in (*snapshot.standing, *self._fact_objects.objects)}
@@ -244,6 +247,11 @@ class Log(LogReader):
             self._identities.create(TRUNCATED)
         if names := [*map(name_of, garbage), *dissolved]:
             self._store.delete(*names)
+
+    @property
+    def stored(self) -> int:
+        """The number of this owner's entries in the log."""
+        return self.entries if self.begun == self._token else 0
 
     def newer_owner(self) -> FencedError | None:
         """Return the error of an owner that has lost the log to another process; None if it still owns the log.
@@ -292,21 +300,23 @@ class Log(LogReader):
                 case _:
                     raise
 
-    def _write_next(self, records: tuple[Record, ...]) -> int:
+    def _write_next(self, records: tuple[Record, ...], entries: int) -> int:
         self._refuse_after_failure()
         if self._token is None:
             raise InternalError("INTERNAL", "the log must be claimed before it is written")
         number = self.last + 1
         manifest = number if any(isinstance(record, Snapshot) for record in records) else self.manifest
         try:
-            self._write(number, self._token, self.predecessor, manifest, records)
+            self._write(number, self._token, self.predecessor, manifest, records, self.stored + entries)
         except FencedError as error:
             self._failure = self._taken_over(number)
             raise self._failure from error
         return number
 
-    def _write(self, number: int, token: int, predecessor: int, manifest: int, records: tuple[Record, ...]) -> None:
-        header = Header(self.dataflow, number, token, predecessor, self._checksum, manifest, self._clock())
+    def _write(
+        self, number: int, token: int, predecessor: int, manifest: int, records: tuple[Record, ...], entries: int = 0
+    ) -> None:
+        header = Header(self.dataflow, number, token, predecessor, self._checksum, manifest, self._clock(), entries)
         content = encode_group(header, records)
         try:
             self._store.create(name_of(number), content)

@@ -15,7 +15,16 @@ from boatlift.storage.records.facts import Fact, GarbageCollection
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.live import LiveRecords
 from boatlift.storage.records.manifest_objects import FACTS_AN_OBJECT, FactObjects, SeenNames
-from boatlift.storage.records.records import Claim, FactsObject, NamesObject, Record, Snapshot, TakenNames
+from boatlift.storage.records.records import (
+    Claim,
+    FactsObject,
+    NamesObject,
+    Record,
+    Settled,
+    Snapshot,
+    Stopped,
+    TakenNames,
+)
 from boatlift.storage.store import Store
 
 LOG = "log/"
@@ -50,6 +59,8 @@ class LogReader:
         owner: The token of the owner that wrote the newest object, 0 for none.
         predecessor: The token of the owner before that one, 0 for none.
         acted: The number of the newest object that is no claim, 0 for none.
+        begun, entries: The token of the owner that wrote it, and how much of that owner's stream the log has.
+        settled: That owner has ended, and no sink carries more of its stream.
         objects_of_facts: The names of the objects of facts in the newest manifest; in the writer, also of those that
             the next manifest will name.
         written_at: When the newest object was written, in milliseconds since 1970, 0 if unknown.
@@ -191,6 +202,12 @@ class LogReader:
             raise _misplaced(token, "is not the claim of the log's owner")
         return record
 
+    @property
+    def may_be_carried(self) -> bool:
+        """Whether sinks may carry entries of the newest owner that has begun, which the log lacks."""
+        owner = None if self.settled else self.claim_of(self.begun)
+        return owner is not None and owner.rides
+
     def check_mark(self) -> None:
         """Refuse a mark of the newest clean shutdown that is damaged, or another store's."""
         if (mark := newest_mark(self._store)) is not None:
@@ -218,6 +235,8 @@ class LogReader:
         self.history = LogHistory(self.dataflow, live_records=LiveRecords(watch=self._fact_objects))
         self.objects_of_facts: set[str] = set()
         self.last = self.manifest = self.owner = self.predecessor = self.acted = self.written_at = 0
+        self.begun = self.entries = 0
+        self.settled = True
         self._checksum = b""
         self._leftovers: list[int] = []  # numbers before the manifest, unread: claims, and leftovers of a crash
 
@@ -270,8 +289,9 @@ class LogReader:
         self.last, self._checksum = group.header.number, group.checksum
         self.manifest, self.written_at = group.header.manifest, group.header.at
         self.owner, self.predecessor = group.header.token, group.header.predecessor
-        if not all(isinstance(record, Claim) for record in group.records):
-            self.acted = group.header.number
+        if group.header.number != group.header.token:
+            self.acted, self.begun, self.entries = group.header.number, group.header.token, group.header.entries
+            self.settled = isinstance(group.records[-1], Stopped | Settled) if group.records else False
         for record in group.records:
             if isinstance(record, Snapshot):
                 self._begin_with(record)

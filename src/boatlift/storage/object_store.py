@@ -90,7 +90,7 @@ class ObjectStore:
 
     def __init__(self, url: str, scratch: Path, options: BucketOptions | None = None) -> None:
         self.url, self.options = url.rstrip("/"), options or BucketOptions()
-        self.requests = Requests(4, self.options.linger, 256, by_tasks=bool(self.options.uploads_scratch))
+        self.requests = Requests(4, self.options.linger, 256, by_tasks=bool(self.options.uploads_scratch), rides=True)
         self.endpoint = endpoint_of(self.options.endpoint)
         self._failure: str | None = None
         self._client = BucketClient(self.url, self.endpoint, self.options.retry_for)

@@ -64,12 +64,14 @@ class Requests:
         linger: The seconds for which records of the log wait for others, to share a request.
         most_objects: A manifest pays after so many objects of the log, because the next start reads each.
         by_tasks: Tasks create runs by themselves, also those that no checkpoint will name.
+        rides: A write takes long, so that sinks carry determinants in place of waiting for it.
     """
 
     at_once: int = 1
     linger: float = 0.0
     most_objects: int = 1024
     by_tasks: bool = False
+    rides: bool = False
 
 
 @runtime_checkable

@@ -12,8 +12,9 @@ from typing import Any
 
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.health import Health
-from boatlift.runtime.host.host import Host, run_as_standby
+from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.host.standby import run_as_standby
 from boatlift.runtime.peers.owner import LOOPBACK
 from boatlift.storage.local import LocalStore
 from support.engine.hosts import Background, open_store

@@ -27,6 +27,7 @@ from boatlift.simulation.simulation import Case, Simulation, attempt
 from boatlift.storage.records.facts import Determinant, Truncation
 from boatlift.times import EpochFrontier, Frontier, all_times, frontier_of
 from support.worlds.mutant import Mutant
+from support.worlds.mutants_of_riders import MUTANTS_OF_RIDERS
 from support.worlds.mutants_of_soft_checkpoints import MUTANTS_OF_SOFT_CHECKPOINTS
 from support.worlds.mutants_of_standbys import MUTANTS_OF_STANDBYS
 from support.worlds.mutants_of_the_log import MUTANTS_OF_THE_LOG
@@ -318,11 +319,11 @@ def _called_off_in_place(self: Any) -> None:
     self.incarnation -= 1
 
 
-def _order_alone(self: Any, fact: Any) -> None:
+def _order_alone(self: Any, fact: Any, monitor: Any) -> None:
     if isinstance(fact, Determinant):
-        self._monitor.durable_determinants(fact.processor, fact.time)
+        monitor.durable_determinants(fact.processor, fact.time)
     else:
-        _report(self, fact)
+        _report(self, fact, monitor)
 
 
 def _in_any_order(self: Any, _chosen: Any, *, hasten: bool) -> Any:
@@ -476,6 +477,7 @@ MUTANTS: dict[str, Mutant] = {
     **MUTANTS_OF_THE_LOG,
     **MUTANTS_OF_SOFT_CHECKPOINTS,
     **MUTANTS_OF_STANDBYS,
+    **MUTANTS_OF_RIDERS,
     **MUTANTS_OF_TRANSITIONS,
 }
 

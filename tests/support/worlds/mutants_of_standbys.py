@@ -156,7 +156,7 @@ def _write_and_believe(self: Any, *args: Any) -> Any:
     order = _write_facts(self, *args)
     for fact in order.facts if order is not None else ():
         if isinstance(fact, Checkpoint):
-            self._report(fact)
+            self._report(fact, self._monitor)
     return order
 
 

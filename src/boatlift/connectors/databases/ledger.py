@@ -38,15 +38,20 @@ class StepEntry:
 
 
 class LedgerTables:
-    """The statements for the two tables; a dialect of SQL names and makes them."""
+    """The statements for the three tables; a dialect of SQL names and makes them."""
 
     sinks: str
     steps: str
+    notes: str
     pid: str
     """The expression for the server's number of the session."""
 
     def exists(self, session: Session) -> bool:
         """Return whether a database has a ledger."""
+        raise NotImplementedError
+
+    def has_notes(self, session: Session) -> bool:
+        """Return whether the ledger has its table of notes, which older versions did not make."""
         raise NotImplementedError
 
     def make(self, session: Session) -> None:
@@ -124,6 +129,18 @@ class LedgerTables:
                 f"DELETE FROM {self.steps} WHERE dataflow = %s AND sink = %s AND step <= %s",
                 (*name, step.step - KEPT_STEPS),
             )
+
+    def note_of(self, session: Session, context: SinkContext) -> bytes:
+        """Return the newest note of a sink, whose row is locked; empty for none. Makes its row if there is none."""
+        name = (context.dataflow, context.sink)
+        row = session.execute(f"SELECT note FROM {self.notes} WHERE dataflow = %s AND sink = %s", name).fetchone()
+        if row is None:
+            session.execute(f"INSERT INTO {self.notes} VALUES (%s, %s, %s)", (*name, b""))
+        return b"" if row is None else bytes(row[0])
+
+    def write_note(self, session: Session, context: SinkContext, note: bytes) -> None:
+        name = (context.dataflow, context.sink)
+        session.execute(f"UPDATE {self.notes} SET note = %s WHERE dataflow = %s AND sink = %s", (note, *name))
 
     def kept_steps(self, session: Session, entry: SinkEntry) -> tuple[int, int, int]:
         """Return the number of rows of steps, and the first and the last step; −1 for none."""

@@ -82,11 +82,16 @@ class TableSink(SinkBase):
         self._transactions = Transactions(dialect, self._place, lock_timeout, statement_timeout)
         self._table: SinkTable[Any] | None = None
         self._failed = False
+        self._noted = b""
 
     @property
     def capabilities(self) -> SinkCapabilities:
         return SinkCapabilities(
-            places=(self._place,), refuses_duplicates=self._unique, preflight=self._preflight, reads_back=self
+            places=(self._place,),
+            refuses_duplicates=self._unique,
+            preflight=self._preflight,
+            reads_back=self,
+            keeps_note=self,
         )
 
     def describe(self) -> Json:
@@ -99,23 +104,23 @@ class TableSink(SinkBase):
         self._context, self._table, self._failed = context, None, False
         fields = user_columns(context, self.key or ())
 
-        def claimed(session: Session) -> tuple[SinkTable[Any], Committed | None]:
+        def claimed(session: Session) -> tuple[SinkTable[Any], Committed | None, bytes]:
             self._dialect.check_server(session)
             name = self._dialect.qualified(session, self._table_name)
             key = None if self.key is None else list(self.key)
             spec = TableSpec(name, self._place, key, fields, context.changes, self._unique)
             table = self._dialect.table(session, spec)
-            return table, self._claim(session, context, table)
+            return table, self._claim(session, context, table), self._entries.note_of(session, context)
 
         try:
-            self._table, held = self._behind_older_owners(claimed, context)
+            self._table, held, self._noted = self._behind_older_owners(claimed, context)
         except BaseException:
             self.close()
             raise
         return held
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
-        context, table = self._opened, self._table
+        context, table, note = self._opened, self._table, self._take_note()
         ledger = self._ledger(context)
         if self._failed:
             raise ledger.failed_before()
@@ -136,6 +141,8 @@ class TableSink(SinkBase):
             tried = True
             table.apply(session, read_pieces(rows, staged))
             self._entries.record(session, context, now, table.transaction)
+            if note:
+                self._entries.write_note(session, context, note)
             return Outcome.APPENDED
 
         try:
@@ -146,6 +153,9 @@ class TableSink(SinkBase):
         if outcome is Outcome.APPENDED:
             table.lacks = []
         return outcome
+
+    def notes(self) -> Sequence[bytes]:
+        return [self._noted] if self._noted else []
 
     def held(self, spark: SparkSession) -> DataFrame | None:
         table = self._table
@@ -200,7 +210,7 @@ class TableSink(SinkBase):
 
     def _claim(self, session: Session, context: SinkContext, table: SinkTable[Any]) -> Committed | None:
         ledger, dialect = self._ledger(context), self._dialect
-        if not self._entries.exists(session):
+        if not (self._entries.exists(session) and self._entries.has_notes(session)):
             self._entries.make(session)
         self._refuse(ledger, session, table.name)
         own = self._entries.entry_of_sink(session, context, lock=True)

@@ -32,7 +32,8 @@ from boatlift.storage.records.well_formed import fault_of_value
 
 SLOTS = 1024
 
-FORMAT = 1
+FORMAT = 2
+"""Format 2 has notes in the records of steps."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -72,13 +73,14 @@ class Claimed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The record's key: it replaces earlier records with the same key."""
 
 
-class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The record that a writer's rows of a step are in the topic.
 
     Attributes:
         writer, writers: The writer's number, and the number of writers that divide the step by key.
         step, rows, digest: The whole step's.
         begins: Partition to an offset at or before the first row of the step.
+        note: The note of the owner; empty for none.
     """
 
     writer: _Count
@@ -88,6 +90,7 @@ class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     digest: str
     token: _Count
     begins: dict[_Count, _Count] = {}
+    note: bytes = b""
 
     @property
     def key(self) -> bytes:
@@ -104,11 +107,13 @@ class Ledger:
 
     Attributes:
         claim: The newest claim; None: no owner has claimed the sink.
-        written: Writer to step to record, after compaction.
+        written: Writer to step to record, after compaction, without its note.
+        notes: Writer to its newest note, and its step.
     """
 
     claim: Claimed | None = None
     written: dict[int, dict[int, Written]] = field(default_factory=dict)
+    notes: dict[int, tuple[int, bytes]] = field(default_factory=dict)
 
     def take(self, key: bytes, value: bytes) -> None:
         record: Claimed | Written
@@ -127,7 +132,9 @@ class Ledger:
                 self.claim = record
             return
         steps = self.written.setdefault(record.writer, {})
-        steps[record.step] = record
+        steps[record.step] = msgspec.structs.replace(record, note=b"") if record.note else record
+        if record.note and record.step >= self.notes.get(record.writer, (-1, b""))[0]:
+            self.notes[record.writer] = (record.step, record.note)
         steps.pop(record.step - SLOTS, None)
 
     def add(self, part: Ledger) -> None:
@@ -137,6 +144,8 @@ class Ledger:
         for steps in part.written.values():
             for record in steps.values():
                 self.apply(record)
+        for writer, noted in part.notes.items():
+            self.notes[writer] = max(noted, self.notes.get(writer, noted))
 
     def holds(self, record: Claimed | Written) -> bool:
         """Return whether the ledger has a record, or a later record of the same writer."""

@@ -123,6 +123,9 @@ MOST_WRITERS = 256
 class KafkaSink(SinkBase):
     """A topic and its ledger."""
 
+    note_bytes = 1 << 16
+    """As text it is a third longer, and a message has at most a megabyte by default."""
+
     def __init__(self, access: Access, topic: str, ledger: str, shape: Mapping[str, Any], writers: int) -> None:
         self.key: Sequence[str] | None = tuple(shape["key"]) if shape["rows"] == "upsert" else None
         self._access, self._topic, self._shape, self._count = access, topic, dict(shape), writers
@@ -149,6 +152,7 @@ class KafkaSink(SinkBase):
             preflight=self._preflight,
             reads_back=self,
             begun=self._begun,
+            keeps_note=self,
         )
 
     def announce(self, moment: Callable[[str], None]) -> None:
@@ -194,6 +198,7 @@ class KafkaSink(SinkBase):
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
         context, now, decided = self._opened, Committed(step, rows, digest), self._decisions
+        note = self._take_note()
         if not self._sure:
             self._check_owner()
             raise decided.failed_before()
@@ -206,9 +211,12 @@ class KafkaSink(SinkBase):
         self._compare(now, staged)  # some writers may have committed their parts
         known = self._ledger.of_step(step)
         count = self._count if known is None else known.writers
-        records = [Written(number, count, step, rows, digest, context.token) for number in range(count)]
+        records = [Written(n, count, step, rows, digest, context.token, note=note) for n in range(count)]
         self._write([record for record in records if not self._ledger.holds(record)], rows, staged)
         return Outcome.APPENDED
+
+    def notes(self) -> Sequence[bytes]:
+        return [note for _, note in self._ledger.notes.values()]
 
     def _begun(self) -> int:
         return self._ledger.begun()

@@ -59,6 +59,8 @@ class SinkBase:
     delivery = Delivery.EXACTLY_ONCE
     key: Sequence[str] | None = None
     _context: SinkContext | None = None
+    note_bytes = 1 << 18
+    _note = b""
 
     @property
     def capabilities(self) -> SinkCapabilities:
@@ -74,6 +76,14 @@ class SinkBase:
 
     def close(self) -> None:
         """Do nothing: the sink holds nothing open."""
+
+    def note(self, content: bytes) -> None:
+        """Give the note of the next `commit`, of a sink that keeps notes (`KeepsNote`)."""
+        self._note = content
+
+    def _take_note(self) -> bytes:
+        note, self._note = self._note, b""
+        return note
 
     @property
     def _opened(self) -> SinkContext:

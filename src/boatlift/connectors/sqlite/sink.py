@@ -102,11 +102,16 @@ class SqliteSink(SinkBase):
         self._nan_as_text = nan_as_text
         self._database = Database(path, lock_timeout, filesystem or FileSystem())
         self._table: KeyedTable | None = None
+        self._noted: Sequence[bytes] = ()
 
     @property
     def capabilities(self) -> SinkCapabilities:
         return SinkCapabilities(
-            places=self._places, refuses_duplicates=self._unique, preflight=self._preflight, reads_back=self
+            places=self._places,
+            refuses_duplicates=self._unique,
+            preflight=self._preflight,
+            reads_back=self,
+            keeps_note=self,
         )
 
     def describe(self) -> Json:
@@ -127,6 +132,8 @@ class SqliteSink(SinkBase):
                 self._database.connect()
                 with self._database.transaction():
                     self._claim(self._ledger(context), self._table)
+                    noted = "SELECT note FROM _boatlift_notes WHERE dataflow = ? AND sink = ?"
+                    self._noted = [note for (note,) in self._db.execute(noted, (context.dataflow, context.sink))]
                     return self._step(context)
         except BaseException:
             self.close()
@@ -135,7 +142,7 @@ class SqliteSink(SinkBase):
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
         from boatlift.connectors.sqlite.table import KEPT_STEPS
 
-        context, table = self._opened, self._table
+        context, table, note = self._opened, self._table, self._take_note()
         assert table is not None, "open comes first"
         ledger = self._ledger(context)
         if not self._database.is_connected:
@@ -166,7 +173,15 @@ class SqliteSink(SinkBase):
                 "DELETE FROM _boatlift_ledger WHERE dataflow = ? AND sink = ? AND step <= ?",
                 (context.dataflow, context.sink, step - KEPT_STEPS),
             )
+            if note:
+                self._db.execute(
+                    "INSERT OR REPLACE INTO _boatlift_notes (dataflow, sink, note) VALUES (?, ?, ?)",
+                    (context.dataflow, context.sink, note),
+                )
         return Outcome.APPENDED
+
+    def notes(self) -> Sequence[bytes]:
+        return self._noted
 
     def held(self, spark: SparkSession) -> DataFrame | None:
         table = self._table

@@ -59,8 +59,11 @@ LEDGER = (
         dataflow TEXT NOT NULL, sink TEXT NOT NULL, step INTEGER NOT NULL,
         rows INTEGER NOT NULL, digest TEXT NOT NULL, token INTEGER NOT NULL,
         PRIMARY KEY (dataflow, sink, step)) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS _boatlift_notes (
+        dataflow TEXT NOT NULL, sink TEXT NOT NULL, note BLOB NOT NULL,
+        PRIMARY KEY (dataflow, sink)) WITHOUT ROWID""",
 )
-"""The statements for the two tables with the steps of all sinks of a database."""
+"""The statements for the tables with the steps of all sinks of a database, and with the newest note of each."""
 
 
 def column_type(field: pa.Field) -> str:

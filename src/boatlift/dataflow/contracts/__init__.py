@@ -10,6 +10,7 @@ from boatlift.dataflow.contracts.capabilities import (
     CrashPoints,
     DigestsOnRead,
     FrameOfTask,
+    KeepsNote,
     NamesInput,
     ParameterizedRead,
     Reading,

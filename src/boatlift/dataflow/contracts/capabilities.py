@@ -330,6 +330,27 @@ class TakesBack(Protocol):
         """
 
 
+class KeepsNote(Protocol):
+    """A sink that keeps bytes of its owner beside its steps (`storage/records/stream.py`).
+
+    Laws:
+        * The note becomes durable in the very act that makes the step visible; of a step in several acts, in each.
+        * A step that the sink drops leaves no note, and neither does an act behind a newer owner's `open`.
+        * After `open` the newest note of each part of the sink is there; only a later act replaces it.
+
+    Attributes:
+        note_bytes: The size of the largest note.
+    """
+
+    note_bytes: int
+
+    def note(self, content: bytes) -> None:
+        """Give the note of the next `commit`; a commit without one leaves the notes that are there."""
+
+    def notes(self) -> Sequence[bytes]:
+        """Return, after `open`, the newest note of each part of the sink that has one."""
+
+
 @dataclass(frozen=True, slots=True)
 class SinkCapabilities:
     """Optional abilities of a sink.
@@ -357,6 +378,7 @@ class SinkCapabilities:
         takes_back: Takes back whole steps, of rows that are no changes; None if nothing can.
         begun: Returns, after `open`, the newest step of which the place has a part or all; -1 for none. None if no
             step is ever there in part. Law: `commit` of the step after it appends: the part stays as it is.
+        keeps_note: Keeps a note of the owner in the atomic act of a step; None if the sink cannot.
     """
 
     parts: int = 1
@@ -372,3 +394,4 @@ class SinkCapabilities:
     reads_back_steps: ReadsBackSteps | None = None
     takes_back: TakesBack | None = None
     begun: Callable[[], int] | None = None
+    keeps_note: KeepsNote | None = None

@@ -19,6 +19,11 @@ from boatlift.runtime.transition import Obstacle, Transition
 from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
 
+CARRIED = (
+    "the last run has not stopped cleanly, and its sinks may show steps that they alone explain: run the program of "
+    "the store once with --available-now, which records them, then change it"
+)
+
 
 def base_of(log: Log, back: str | None, *, from_copy: bool) -> LogHistory:
     """Return the meaning of the log from which a transition is planned: at a restore point on a way back.
@@ -73,6 +78,8 @@ def transition_to(
     )
     if from_copy and (why := _why_no_copy(history)):
         transition.obstacles.append(Obstacle(engine.plan.dataflow, DataError("NEEDS_CLEAN_STOP", why)))
+    if log.may_be_carried:
+        transition.obstacles.append(Obstacle(engine.plan.dataflow, DataError("NEEDS_CLEAN_STOP", CARRIED)))
     if back is not None:
         transition.back_at = log.history.points[back].at if back else 0
         transition.obstacles += _input_that_is_gone(log, history, engine, transition)

@@ -6,9 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from typing import Protocol
 
-from boatlift.errors import FLOW_AND_STORE, DataError, FencedError, UnavailableError
+from boatlift.errors import FLOW_AND_STORE, DataError, FencedError
 from boatlift.runtime.engine import Beginning, Engine
 from boatlift.runtime.graph import division_of, program_of
 from boatlift.runtime.host.admission import admit, check_places
@@ -25,7 +24,7 @@ from boatlift.runtime.host.ownership import LOOK_SECONDS, Ownership, refuse_runn
 from boatlift.runtime.host.points import RestorePoints
 from boatlift.runtime.host.progress import Progress, RecordedSteps, beginnings, left_behind, readings, recorded_steps
 from boatlift.runtime.host.run_report import RunReports
-from boatlift.runtime.host.sinks import SinkCalls, SinkCommits
+from boatlift.runtime.host.sinks import SinkCalls, SinkCommits, carriers_of
 from boatlift.runtime.host.soft_checkpoints import Adopted, SoftFile, adopt, head_of
 from boatlift.runtime.host.source_cursors import SourceCursors
 from boatlift.runtime.host.sources import SourcePolls
@@ -41,15 +40,15 @@ from boatlift.storage.group_commit import GroupWriter
 from boatlift.storage.identities import secret_of
 from boatlift.storage.log import Log
 from boatlift.storage.records.codec import SoftHead
+from boatlift.storage.records.facts import Truncation
 from boatlift.storage.records.payloads import runs_of
-from boatlift.storage.records.records import UNITS, SinkCommit
+from boatlift.storage.records.records import UNITS, Record, Settled, SinkCommit
 from boatlift.storage.records.soft_checkpoints import SoftCheckpoint
+from boatlift.storage.records.stream import found_behind
 from boatlift.storage.store import Store
 from boatlift.times import Frontier, read_frontier
 
 COLLECT_AFTER = 64  # the durable facts from one garbage collection to the next
-
-FOLLOW_AGAIN_SECONDS = 0.2  # a standby that could not take over looks again after so long
 
 MESSAGES_AHEAD = 12
 """A source is not polled while so many messages wait behind it.
@@ -207,52 +206,6 @@ class Host:
             self._owner.end()
 
 
-class Warms(Protocol):
-    """Keeps a standby warm while it waits."""
-
-    def are_done(self) -> bool:
-        """Return whether the first step after a takeover would be quick."""
-
-    def end(self, *, wait: bool) -> None:
-        """End; wait for what is under way only if `wait`."""
-
-
-def run_as_standby(
-    new_host: Callable[[], Host], warms: Callable[[], Warms], report: Callable[[str], None], is_over: Callable[[], bool]
-) -> None:
-    """Follow the owners of a dataflow, and own it in between, until a clean stop.
-
-    A standby that another one outruns, that is fenced, or that cannot claim yet (a port is taken, the store is away)
-    follows on.
-
-    Args:
-        new_host: Makes a host over a store that was opened anew; each has the same life.
-        report: Receives in words why the standby follows on.
-        is_over: Returns whether the standby was asked to stop.
-    """
-    has_followed = False
-    while not is_over():
-        host: Host | None = None
-        try:
-            host, warm, predecessor = new_host(), warms(), None
-            try:
-                predecessor = host.stand_by(warm.are_done, has_followed=has_followed)
-                has_followed = True
-            finally:
-                warm.end(wait=predecessor is None)
-            if predecessor is not None:
-                host.claim(after=predecessor)
-                host.run()
-        except (FencedError, UnavailableError) as error:
-            passes = isinstance(error, FencedError) or host is None or not host.has_claimed
-            if error.condition == "OWNER_UNREACHABLE" or not passes:
-                raise
-            report(f"goes on as a standby: {error}")
-            time.sleep(FOLLOW_AGAIN_SECONDS)
-        else:
-            return
-
-
 @contextmanager
 def _told_of_copies() -> Iterator[None]:
     """Let what a sink refuses say what to do if the store is an older copy."""
@@ -292,6 +245,7 @@ class OwnershipTerm:
             check_places(self._plan, self._log.store_id, self._log.history)
         program = {**engine.program(), UNITS: division_of(self._plan)}
         environment = engine.environment()
+        self._carriers = carriers_of(engine, store)
         transition = consented(self._log, engine, options)
         if after and transition is not None:
             check_places(self._plan, self._log.store_id, self._log.history)
@@ -305,7 +259,9 @@ class OwnershipTerm:
             lambda _history: refuse_another_plan(self._log, engine, options),
             link.fingerprint,
             engine.advertised(),
+            rides=bool(self._carriers),
         )
+        may_be_carried = self._log.may_be_carried
         secret = secret_of(store, create=True)
         assert secret is not None
         link.begin(secret, self._log.store_id, self._log.dataflow, owner.make_beat)  # at once: else others suspect
@@ -318,25 +274,52 @@ class OwnershipTerm:
             with _told_of_copies():
                 carry_out(transition, engine, store, self._log, token, self._clock(), options)
         self._history = self._log.history
-        if self._history.rewound:
-            drop_bad_rows(store, {name: self._history.last_closed(name) for name in self._plan.sources})
-        self._cursors = SourceCursors(engine, self._history, self._log.names_taken)
-        recorded = recorded_steps(self._plan, self._cursors.recorded, self._history)
-        self._overrides = Overrides(self._history, options, recorded, self._plan, self._program.graph)
         mine = (self._log.store_id, token + self._history.ahead)
-        self._commits = SinkCommits(engine, mine, self._program.graph, self._overrides, self._history)
+        self._commits = SinkCommits(engine, mine, self._program.graph, self._history)
         with self._commits.opening():  # beside the rest: a sink elsewhere takes its time
-            self._begin_engine(store, token, head_of(program, environment))
+            head = head_of(program, environment)
+            if may_be_carried:
+                tails = list(self._commits.carried())
+                found, at = found_behind(tails, self._log.store_id, self._log.begun, self._log.entries)
+                clock.at_least(at)
+                undone = any(isinstance(record, Truncation) for entry in found for record in entry)
+                adopted = self._begin_scratch(store, token, head, adopts=not undone)
+                if found:
+                    self._store_carried([record for entry in found for record in entry])
+            else:
+                adopted = self._begin_scratch(store, token, head, adopts=True)
+            if self._history.rewound:
+                drop_bad_rows(store, {name: self._history.last_closed(name) for name in self._plan.sources})
+            self._cursors = SourceCursors(engine, self._history, self._log.names_taken)
+            recorded = recorded_steps(self._plan, self._cursors.recorded, self._history)
+            self._overrides = Overrides(self._history, options, recorded, self._plan, self._program.graph)
+            self._commits.begin(self._overrides, self._history)
+            self._begin_engine(store, token, adopted)
 
-    def _begin_engine(self, store: Store, token: int, head: SoftHead) -> None:
-        """Adopt what the owner before has left, and start the engine."""
+    def _store_carried(self, records: list[Record]) -> None:
+        """Store what the acts of the owner before carry, before anything of this one can be seen."""
+        self._soft.write(self._log.last + 1, 0)  # each object of the log has its entry
+        self._log.append(records)
+        said = f"{len(records)} records that the sinks carried, and the log lacked, are in it now"
+        self._options.on_progress(Progress("carried", self._plan.dataflow, -1, said=said))
+
+    def _begin_scratch(self, store: Store, token: int, head: SoftHead, *, adopts: bool) -> Adopted:
+        """Adopt what the owner before has left, and begin a scratch folder."""
         self._scratch = store.scratch(token)
-        options, engine = self._options, self._engine
+        options = self._options
         again = options.skip or options.set_aside or options.accept_released  # then recorded steps run otherwise
-        adopted = Adopted(SoftCheckpoint()) if again else adopt(store, self._log, self._scratch, head)
+        if again or not adopts:
+            adopted = Adopted(SoftCheckpoint())
+        else:
+            adopted = adopt(store, self._log, self._scratch, head)
         self._memory = adopted.memory
         self._soft = SoftFile(self._scratch, token, head, self._memory.frame())
         store.discard_scratch(before=token)  # from now on no older owner begins to make a run durable
+        return adopted
+
+    def _begin_engine(self, store: Store, token: int, adopted: Adopted) -> None:
+        """Start the engine."""
+        options, engine = self._options, self._engine
         self._linger = store.requests.linger
         self._runs = StoredRuns(store, engine)
         self._runs.begin(token, adopted.files)
@@ -367,6 +350,7 @@ class OwnershipTerm:
             closing(self._soft),
             self._soft.kept_unless_spoilt(),
             closing(GroupWriter(self._log, self._soft, self._linger)) as writer,
+            self._settling(writer),
             closing(Workers(self._queue, 5 + 3 * len(self._plan.processors))) as workers,
         ):
             try:
@@ -377,6 +361,16 @@ class OwnershipTerm:
                 if isinstance(error, Exception) and (newer := self._owner.newer_after_an_error()):
                     raise newer from error
                 raise
+
+    @contextmanager
+    def _settling(self, writer: GroupWriter) -> Iterator[None]:
+        """Record after an error, once no act is under way, that the log has all that sinks carry."""
+        try:
+            yield
+        except BaseException:
+            if self._carriers and self._log.stored:
+                writer.submit([Settled()], lambda _error: None)
+            raise
 
     def _recover_and_run(self, writer: GroupWriter, workers: Workers) -> None:
         with _told_of_copies():
@@ -393,6 +387,7 @@ class OwnershipTerm:
             messages_ahead=MESSAGES_AHEAD,
             bytes_ahead=self._options.bytes_in_flight,
             size_of=lambda payload: sum(run.size for run in runs_of(payload)),
+            carriers=self._carriers,
         )
         with _told_of_copies():
             first = self._start(machine)
@@ -403,7 +398,9 @@ class OwnershipTerm:
         failures = Failures(context, self._program.graph)
         sources = SourcePolls(context, self._cursors, self._clock)
         deadlines = Deadlines(context, self._clock)
-        log = LogCalls(context, writer, self._runs, self._overrides, sources.recorded, machine.payloads, self._soft)
+        log = LogCalls(
+            context, writer, self._runs, self._overrides, sources.recorded, machine.payloads, self._soft, self._clock
+        )
         points = RestorePoints(context, log, self._clock)
         handlers = handlers_of(
             sources,
@@ -452,7 +449,8 @@ class OwnershipTerm:
         """Record what this run changes before any effect of it can be seen, and report where it begins."""
         admitted = admit(progress, self._history, self._engine.environment())
         positions = self._commits.news_for(self._history.committed)
-        if records := [*admitted, *delivered, *positions, *self._overrides.take()]:
+        records = [*admitted, *delivered, *positions, *self._overrides.take()]
+        if records or (self._carriers and not self._log.stored):  # what sinks carry counts once the owner has begun
             self._soft.write(self._log.last + 1, 0)  # each object of the log has its entry
             self._log.append(records)
         recorded = recorded_steps(self._plan, self._cursors.recorded_after(progress), self._history)

@@ -21,10 +21,12 @@ from boatlift.runtime.host.soft_checkpoints import SoftFile
 from boatlift.runtime.machine import events
 from boatlift.runtime.machine.instructions import AppendLog, CollectGarbage, Finish, Persist
 from boatlift.storage.group_commit import GroupWriter, complete
+from boatlift.storage.records.codec import encode_tail
 from boatlift.storage.records.facts import Checkpoint, Fact, StepDigest
 from boatlift.storage.records.payloads import names_of_runs, runs_of
 from boatlift.storage.records.records import Cursor, Record, RunRef, Stopped, UnitWork
 from boatlift.storage.records.soft_checkpoints import SoftFrame
+from boatlift.storage.records.stream import Tail
 from boatlift.storage.store import Store
 from boatlift.storage.verify import damage_of
 from boatlift.times import last_number
@@ -134,8 +136,9 @@ class LogCalls:
         cursors: Callable[[Iterable[Fact]], Iterable[Cursor]],
         payloads: Callable[[], Iterable[Any]],
         soft: SoftFile,
+        clock: Callable[[], int],
     ) -> None:
-        self._soft = soft
+        self._soft, self._clock = soft, clock
         self._context, self._writer, self._runs, self._overrides = context, writer, runs, overrides
         self._cursors, self._payloads = cursors, payloads
         self.remembered: list[Record] = []  # written together with the next facts, ahead of them
@@ -158,6 +161,22 @@ class LogCalls:
         written: Future[None] = Future()
         self._writer.submit([record], partial(complete, written))
         written.result()
+
+    def rider(self, most: int) -> bytes:
+        """Return what the log lacks of this owner's stream; if that is more than so many bytes, wait until it has it.
+
+        Raises:
+            BoatliftError: the log could not be written.
+        """
+        start, entries = self._writer.tail()
+        log = self._context.log
+        content = encode_tail(Tail(log.store_id, log.owner, start, self._clock(), entries))
+        if len(content) <= most:
+            return content
+        written: Future[None] = Future()
+        self._writer.submit([], partial(complete, written))
+        written.result()
+        return b""
 
     @handles(AppendLog)
     def append(self, order: AppendLog) -> None:

@@ -173,6 +173,8 @@ class Ownership:
         refuse_plan: Callable[[LogHistory], None] = lambda _history: None,
         fingerprint: str = "",
         pushes: Mapping[str, str] | None = None,
+        *,
+        rides: bool = False,
     ) -> int:
         """Claim the dataflow; from now on no earlier owner can write.
 
@@ -183,6 +185,7 @@ class Ownership:
             refuse_plan: Raises if the log does not fit that transition.
             fingerprint: Of the certificate shown there; empty for none.
             pushes: Source to the URL at which clients push its rows.
+            rides: As in the record.
 
         Raises:
             DataError: `[PROGRAM_CHANGED]`, `[CORRUPT]`.
@@ -198,7 +201,7 @@ class Ownership:
                 refuse_other_division(history, program)
 
         mine = (socket.gethostname(), os.getpid(), self._clock(), dict(program), dict(environment), this_process())
-        claim = Claim(*mine, bytes_in_flight, address, evolves, fingerprint, dict(pushes or {}))
+        claim = Claim(*mine, bytes_in_flight, address, evolves, fingerprint, dict(pushes or {}), rides)
         with _claiming():
             self.token = self.log.claim(claim, refuse, recorded_as_claimed)
             _count((self.log.store_id, self.token), 1)

@@ -23,13 +23,23 @@ from boatlift.runtime.host.overrides import Overrides
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine import events
 from boatlift.runtime.machine.instructions import CommitSink, Execute, ReopenSink
+from boatlift.storage.records.codec import decode_tail
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.payloads import NOTHING, RunsPayload, payload_of
 from boatlift.storage.records.records import SinkCommit
+from boatlift.storage.records.stream import Tail
+from boatlift.storage.store import Store
 from boatlift.times import Frontier, last_of
 
 HeldSteps = Sequence[tuple[str, int]]
 """The sinks that hold a step already, each with the number that the step has there."""
+
+
+def carriers_of(engine: Engine, store: Store) -> frozenset[str]:
+    """Return the sinks whose acts carry what the log of a store lacks; none if the log is quick."""
+    if not store.requests.rides:
+        return frozenset()
+    return frozenset(name for name, each in engine.plan.sinks.items() if each.sink.capabilities.keeps_note is not None)
 
 
 class UnrecordedError(Exception):
@@ -49,29 +59,28 @@ class SinkCommits:
     Args:
         owner: The id of the store, and the token of this owner for sinks.
         graph: The numbers with which a unit's steps reach its sinks.
-        overrides: Decides about a step that differs from the sink's, and about steps left out.
-        history: The log: the steps that sinks hold by it, and how they count them.
+        history: The log: how sinks count the steps.
 
     Attributes:
         held: Sink to the last step that it is known to hold, -1 for none; the host's own thread sets it.
+        overrides: Decides about a step that differs from the sink's, and about steps left out; set by `begin`.
+        ledgers: Sink to the last step of its durable commits, for sinks without a ledger; set by `begin`.
     """
+
+    overrides: Overrides
 
     def __init__(
         self,
         engine: Engine,
         owner: tuple[str, int],
         graph: RecoveryGraph,
-        overrides: Overrides,
         history: LogHistory,
     ) -> None:
-        recorded, self._numbers, self._places = history.committed, dict(history.numbers), dict(history.places)
-        self._engine, self._graph, self.overrides = engine, graph, overrides
+        self._numbers, self._places = dict(history.numbers), dict(history.places)
+        self._engine, self._graph = engine, graph
         self._store_id, self._token = owner
-        self.ledgers = {  # in the log: sink to the last step of its durable commits
-            name: recorded.get(name, -1)
-            for name, each in engine.plan.sinks.items()
-            if each.sink.delivery is Delivery.AT_LEAST_ONCE
-        }
+        self._sinks = {name: each.sink for name, each in engine.plan.sinks.items()}
+        self.ledgers = {name: -1 for name, each in self._sinks.items() if each.delivery is Delivery.AT_LEAST_ONCE}
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self.held: dict[str, int] = {}
         self._opening: dict[str, Future[int]] = {}
@@ -89,6 +98,22 @@ class SinkCommits:
             wait(self._opening.values())
             raise
 
+    def carried(self) -> Iterator[Tail]:
+        """Wait until all sinks are taken over; yield what their acts carry of the streams of earlier owners.
+
+        Raises:
+            BoatliftError: as `opened`; `[CORRUPT]`.
+        """
+        for name, opened in self._opening.items():
+            opened.result()
+            if (keeps := self._sinks[name].capabilities.keeps_note) is not None:
+                yield from (decode_tail(note, f"the note in sink {name}") for note in keeps.notes())
+
+    def begin(self, overrides: Overrides, history: LogHistory) -> None:
+        """Take what follows from the log, once it has all that sinks carry."""
+        self.overrides = overrides
+        self.ledgers = {name: history.committed.get(name, -1) for name in self.ledgers}
+
     def opened(self) -> None:
         """Wait until all sinks are taken over.
 
@@ -97,6 +122,7 @@ class SinkCommits:
         """
         wait(self._opening.values())
         self.held.update((name, opened.result()) for name, opened in self._opening.items())
+        self.held.update(self.ledgers)
 
     def news_for(self, recorded: Mapping[str, int]) -> list[SinkCommit]:
         """Return a record for each sink whose position is not the one in the log.
@@ -131,7 +157,7 @@ class SinkCommits:
             if self.held[sink] < numbers.time:
                 with self._locks[sink]:
                     if numbers.takes_back is not None:
-                        steps = self._engine.plan.sinks[sink].sink.capabilities.takes_back
+                        steps = self._sinks[sink].capabilities.takes_back
                         assert steps is not None, f"{sink} cannot take steps back"
                         steps.take_back(numbers.takes_back)
                     self._engine.commit(sink, numbers.time - numbers.ahead, numbers.difference)
@@ -169,12 +195,14 @@ class SinkCommits:
         last: int,
         record: Callable[[SinkCommit], None],
         watched: Callable[[int], AbstractContextManager[None]],
+        rider: Callable[[int], bytes] = lambda _most: b"",
     ) -> None:
         """Make steps visible, with empty steps for the times without messages: a sink's steps have no gap.
 
         Args:
             record: Writes a record, and returns once it is durable.
             watched: Watches the commit of a step in a block.
+            rider: Returns what the log lacks, in no more than so many bytes, for an act that must carry it.
 
         Raises:
             BoatliftError: the sink did not take a step.
@@ -182,10 +210,13 @@ class SinkCommits:
         """
         sink = order.sink
         payloads = {at: message.payload for at, (message,) in order.steps}
+        keeps = self._sinks[sink].capabilities.keeps_note if order.rides else None
         with self._locks[sink]:  # `position` is answered once all of this has reached the sink
             end = last_of(order.frontier)
             for at in range(last + 1, end + 1):
                 if (sink, at) not in self.overrides.skipped:  # its receiver would refuse the step again
+                    if keeps is not None:
+                        keeps.note(rider(keeps.note_bytes))
                     with watched(at):
                         self._engine.commit(sink, at - self._ahead(sink), payloads.get(at, NOTHING))
                 if sink in self.ledgers and (at in payloads or at == end):
@@ -230,7 +261,7 @@ class SinkCalls:
         give_up = partial(self._give_up, order.sink) if self._gives_up else None
         try:
             watched = partial(self._deadlines.watched, order.sink, give_up=give_up)
-            self._commits.place(order, last, self._log.make_durable, watched)
+            self._commits.place(order, last, self._log.make_durable, watched, self._log.rider)
         except UnrecordedError as error:  # the store has failed, not the sink: the run ends
             raise error.cause from error
         except UnavailableError as error:

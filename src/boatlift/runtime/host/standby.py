@@ -15,9 +15,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from boatlift.errors import DataError, UnavailableError
+from boatlift.errors import DataError, FencedError, UnavailableError
 from boatlift.runtime.evolution import recorded_as_claimed, refuse_other_division
 from boatlift.runtime.host.ownership import Life, is_stopped, life_of
 from boatlift.runtime.host.progress import Progress
@@ -29,10 +29,15 @@ from boatlift.storage.log import Log
 from boatlift.storage.records.records import Claim
 from boatlift.storage.store import Store
 
+if TYPE_CHECKING:
+    from boatlift.runtime.host.host import Host
+
 LOOK_SECONDS = 0.02  # from one look at the owner to the next
 READ_SECONDS = 0.5  # from one look at the log to the next, without a beat that tells of a new object
 
 HEIR_SECONDS = 10.0  # a clean stop's heir that has not claimed for so long is gone
+
+FOLLOW_AGAIN_SECONDS = 0.2  # a standby that could not take over looks again after so long
 
 KILLED_SECONDS = 1.0  # a killed process ends within so many seconds
 
@@ -281,3 +286,49 @@ def _kill(owner: Claim, store: str, token: int) -> None:
                 select.select([handle], [], [], KILLED_SECONDS)
         finally:
             os.close(handle)
+
+
+class Warms(Protocol):
+    """Keeps a standby warm while it waits."""
+
+    def are_done(self) -> bool:
+        """Return whether the first step after a takeover would be quick."""
+
+    def end(self, *, wait: bool) -> None:
+        """End; wait for what is under way only if `wait`."""
+
+
+def run_as_standby(
+    new_host: Callable[[], Host], warms: Callable[[], Warms], report: Callable[[str], None], is_over: Callable[[], bool]
+) -> None:
+    """Follow the owners of a dataflow, and own it in between, until a clean stop.
+
+    A standby that another one outruns, that is fenced, or that cannot claim yet (a port is taken, the store is away)
+    follows on.
+
+    Args:
+        new_host: Makes a host over a store that was opened anew; each has the same life.
+        report: Receives in words why the standby follows on.
+        is_over: Returns whether the standby was asked to stop.
+    """
+    has_followed = False
+    while not is_over():
+        host: Host | None = None
+        try:
+            host, warm, predecessor = new_host(), warms(), None
+            try:
+                predecessor = host.stand_by(warm.are_done, has_followed=has_followed)
+                has_followed = True
+            finally:
+                warm.end(wait=predecessor is None)
+            if predecessor is not None:
+                host.claim(after=predecessor)
+                host.run()
+        except (FencedError, UnavailableError) as error:
+            passes = isinstance(error, FencedError) or host is None or not host.has_claimed
+            if error.condition == "OWNER_UNREACHABLE" or not passes:
+                raise
+            report(f"goes on as a standby: {error}")
+            time.sleep(FOLLOW_AGAIN_SECONDS)
+        else:
+            return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -53,12 +54,23 @@ class DurableFacts:
 
     Attributes:
         records: The durable facts that are live.
+        written: A monitor that knows the durable facts and those that are being written: a sink that carries them may
+            be handed what rests on them. None: no sink carries any.
         version: Grows whenever facts are added or become durable, or a recovery truncates facts.
     """
 
-    def __init__(self, graph: RecoveryGraph, monitor: Monitor, records: LiveRecords) -> None:
-        self._graph, self._monitor = graph, monitor
+    def __init__(
+        self,
+        graph: RecoveryGraph,
+        monitor: Monitor,
+        records: LiveRecords,
+        new_monitor: Callable[[], Monitor] | None = None,
+    ) -> None:
+        self._graph, self._monitor, self._new_monitor = graph, monitor, new_monitor
         self.records = records
+        self.written: Monitor | None = None
+        self._carried = self._durable = 0
+        self._shown: deque[tuple[int, str, AnyFrontier]] = deque()
         self._next: list[Fact] = []
         self._waiting: list[_Unpersisted] = []
         self._to_persist: list[Persist] = []
@@ -68,7 +80,35 @@ class DurableFacts:
         self._added: set[str] = set()
         self.version = 0
         for fact in records.facts():
-            self._report(fact)
+            self._report(fact, self._monitor)
+
+    def begin_written(self) -> None:
+        """Make the monitor `written` anew, from the facts that are left after a recovery."""
+        if self._new_monitor is None:
+            return
+        self.written = self._new_monitor()
+        for fact in chain(self.records.facts(), *self._under_way.values(), self._next):
+            self._report(fact, self.written)
+
+    def carry(self) -> None:
+        """Note that a sink is handed steps that rest on facts which are being written."""
+        self._carried = self._number + bool(self._next)
+
+    @property
+    def carries(self) -> bool:
+        """Whether facts that a sink may have carried are not durable yet: a recovery must not undo them."""
+        return self._durable < self._carried
+
+    def hold(self, sink: str, frontier: AnyFrontier) -> None:
+        """Report what a sink holds: to the monitor of the durable facts, once these explain it."""
+        if self.written is not None:
+            self.written.committed(sink, frontier)
+        self._shown.append((self._carried, sink, frontier))
+        self._report_shown()
+
+    def _report_shown(self) -> None:
+        while self._shown and self._shown[0][0] <= self._durable:
+            self._monitor.committed(*self._shown.popleft()[1:])
 
     @property
     def idle(self) -> bool:
@@ -89,7 +129,7 @@ class DurableFacts:
         others_wait = any(each.processor == processor for each in self._waiting)
         waits = [bool(payloads_of(fact)) or (others_wait and isinstance(fact, LoggedInput)) for fact in added]
         at = waits.index(True) if True in waits else len(added)
-        self._next += added[:at]
+        self._write_next(added[:at])
         if at == len(added):
             return
         payloads = tuple(payload for fact in added[at:] for payload in payloads_of(fact))
@@ -110,11 +150,17 @@ class DurableFacts:
         for each in self._waiting:
             each.done = each.done or each.number == number
             if each.done and each.processor not in waiting:
-                self._next += each.facts
+                self._write_next(each.facts)
             else:
                 waiting.add(each.processor)
                 left.append(each)
         self._waiting = left
+
+    def _write_next(self, facts: Iterable[Fact]) -> None:
+        for fact in facts:
+            self._next.append(fact)
+            if self.written is not None:
+                self._report(fact, self.written)
 
     def take_added(self) -> set[str]:
         """Return the processors to which facts were added since the last call."""
@@ -169,11 +215,13 @@ class DurableFacts:
         """Return the facts that become durable with an `AppendLog`, and all before it; idempotent."""
         if number > self._number:
             raise InternalError("INTERNAL", f"write {number} cannot be durable: {self._number} was the last")
+        self._durable = max(self._durable, number)
         became = [fact for n in list(self._under_way) if n <= number for fact in self._under_way.pop(n)]
         for fact in became:
             self.records.apply(fact)
-            self._report(fact)
+            self._report(fact, self._monitor)
         self.version += any(isinstance(fact, LoggedMessage | Checkpoint | Determinant) for fact in became)
+        self._report_shown()
         return became
 
     def cut(self, plan: RecoveryPlan) -> None:
@@ -194,9 +242,8 @@ class DurableFacts:
         if plan.recorded or self._under_way:
             self._next.append(cut)
 
-    def _report(self, fact: Fact) -> None:
-        """Report a fact to the monitor."""
-        monitor, vertices = self._monitor, self._graph.vertices
+    def _report(self, fact: Fact, monitor: Monitor) -> None:
+        vertices = self._graph.vertices
         match fact:
             case Determinant(processor, time, _, outcome):
                 # An order alone does not repeat an event with another determinant that is not recorded.

@@ -53,6 +53,7 @@ class StateMachine:
             batches included.
         clock_of: A payload to its clock in milliseconds, None if it has none; the machine looks into no payload itself.
         size_of: A payload to the bytes of its rows in scratch.
+        carriers: The sinks that may carry facts which are being written.
 
     Raises:
         DataError: `[NO_CONSISTENT_FRONTIER]` the sinks' content contradicts the durable facts.
@@ -72,6 +73,7 @@ class StateMachine:
         bytes_ahead: float = inf,
         clock_of: Callable[[Any], int | None] = lambda _payload: None,
         size_of: Callable[[Any], int] = lambda _payload: 0,
+        carriers: AbstractSet[str] = frozenset(),
     ) -> None:
         self.program, self.graph = program, program.graph
         self.transitions = TransitionLog()
@@ -79,7 +81,8 @@ class StateMachine:
         self.processors = build(program, records, clock_of, size_of)
         self.sources = tuple(p for p in self.processors.values() if isinstance(p, SourceProcessor))
         self.sinks = tuple(p for p in self.processors.values() if isinstance(p, SinkProcessor))
-        self.durable = DurableFacts(program.graph, self.monitor, records)
+        self._carriers = carriers
+        self.durable = DurableFacts(program.graph, self.monitor, records, self._new_monitor if carriers else None)
         for sink, frontier in held.items():
             self.monitor.committed(sink, frontier)
         self.backpressure = Backpressure(self.processors, messages_ahead, bytes_ahead, size_of)
@@ -153,6 +156,8 @@ class StateMachine:
                 for fact in self.durable.durable(number):
                     self._garbage.count()
                     if isinstance(fact, GarbageCollection):
+                        if self.durable.written is not None:
+                            self.durable.written.forget_as(self.monitor)
                         self._outbox += self._garbage.collected(fact)
                 self._moved.update(sink.name for sink in self.sinks if sink.waits)
             case events.SinkCommitted(sink, incarnation, frontier):
@@ -275,7 +280,7 @@ class StateMachine:
 
     def _hold(self, sink: SinkProcessor, frontier: AnyFrontier) -> None:
         sink.hold(frontier)
-        self.monitor.committed(sink.name, frontier)
+        self.durable.hold(sink.name, frontier)
         self._moved.update(end.name for end in self.sinks)
 
     def _reopen(self, sink: SinkProcessor) -> None:
@@ -301,13 +306,14 @@ class StateMachine:
         self.monitor.recovered(plan)
         self.durable.cut(plan)
         self._outbox += carry_out(plan, self.processors, self.durable.records)
+        self.durable.begin_written()
         self._soft.begin_anew()
         self._failed = set()
         self._moved = set(self.processors)
 
     def _next(self) -> list[instructions.Instruction]:
         """Advance all processors that can advance, and return the instructions of this transition."""
-        if self._failed and not any(sink.asked for sink in self.sinks):
+        if self._failed and not self.durable.carries and not any(sink.asked for sink in self.sinks):
             self._recover(frozenset(self._failed))
         if not self._failed and not self.finished:
             self._moved.update(source.name for source in self.sources if not source.busy)  # less may wait now
@@ -431,10 +437,27 @@ class StateMachine:
             return
         limit = self._gate.limit(sink.name)
         prefixes = [prefix for prefix in sink.prefixes() if limit is None or prefix <= limit]
-        at_once = self.monitor.releasable(sink.name, prefixes) if prefixes else None
-        frontier = None if at_once is None else self.monitor.one_epoch_at_a_time(sink.name, at_once)
+        if not prefixes:
+            return
+        frontier, rides = _released(self.monitor, sink, prefixes), False
+        if sink.name in self._carriers and frontier != prefixes[-1] and self.durable.written is not None:
+            further = _released(self.durable.written, sink, prefixes)
+            if rides := further is not None and further != frontier and not further <= sink.held:
+                self.durable.carry()
+                frontier = further
         if frontier is not None:
-            self._outbox.append(sink.commit(frontier))
+            self._outbox.append(sink.commit(frontier, rides=rides))
+
+    def _new_monitor(self) -> Monitor:
+        monitor = Monitor(self.graph, self.program.orders, checked=False)
+        for sink in self.sinks:
+            monitor.committed(sink.name, sink.held)
+        return monitor
+
+
+def _released(monitor: Monitor, sink: SinkProcessor, prefixes: Sequence[AnyFrontier]) -> AnyFrontier | None:
+    at_once = monitor.releasable(sink.name, prefixes)
+    return None if at_once is None else monitor.one_epoch_at_a_time(sink.name, at_once)
 
 
 def _check_invariants(machine: StateMachine, touched: Iterable[str]) -> None:

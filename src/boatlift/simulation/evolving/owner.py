@@ -116,7 +116,8 @@ class EvolvingOwner:
         recorded = recorded_steps(self._plan, self._cursors.recorded, history)
         overrides = Overrides(history, options, recorded, self._plan, self._graph.graph)
         mine = (self._log.store_id, self.owner + history.ahead)
-        self._commits = SinkCommits(self._engine, mine, self._graph.graph, overrides, history)
+        self._commits = SinkCommits(self._engine, mine, self._graph.graph, history)
+        self._commits.begin(overrides, history)
         self._runs = StoredRuns(store, self._engine)
         self._runs.begin(self.owner, set())
         self._pinned = {name: runs_of_point(point) for name, point in history.points.items()}

@@ -19,12 +19,13 @@ from boatlift.errors import RESTORE, DataError
 from boatlift.storage.records.facts import Fact
 from boatlift.storage.records.records import Milliseconds, Record, TakenNames
 from boatlift.storage.records.soft_checkpoints import SoftFrame
+from boatlift.storage.records.stream import Tail
 from boatlift.storage.records.well_formed import fault_of, fault_of_names
 
-FORMAT_VERSION = 8  # the version that is written
+FORMAT_VERSION = 9  # the version that is written
 OLDEST_VERSION = 3
 """The oldest version that is read: version 2 recorded a program unit by unit. Version 4 added objects of names, 5
-compacted segments, 6 packed keys, 7 bad rows, 8 transitions."""
+compacted segments, 6 packed keys, 7 bad rows, 8 transitions, 9 places in an owner's stream."""
 
 _MAGIC = b"BLFT"
 _PREFIX = struct.Struct("<4sHcxQ")  # magic, format version, kind, zero, length of the payload
@@ -37,6 +38,7 @@ _NAMES = b"N"
 _PACK_HEAD = b"K"
 _BAD_ROWS = b"B"
 _SOFT = b"S"
+_TAIL = b"T"
 
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=10**12)]  # the number of an object, which has twelve digits in its name
 _Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -54,6 +56,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     previous: bytes
     manifest: _Number
     at: Milliseconds = 0
+    entries: _Count = 0  # of the owner's stream that the log has with this object
 
 
 class StoreIdentity(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -162,6 +165,7 @@ class SoftHead(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 _encoder = msgspec.msgpack.Encoder()
 _soft_heads = msgspec.msgpack.Decoder(SoftHead)
 _soft_frames = msgspec.msgpack.Decoder(tuple[_Number, tuple[SoftFrame, ...]])
+_tails = msgspec.msgpack.Decoder(Tail)
 _groups = msgspec.msgpack.Decoder(tuple[Header, tuple[Record, ...]])
 _identities = msgspec.msgpack.Decoder(StoreIdentity)
 _inputs = msgspec.msgpack.Decoder(InputObject)
@@ -185,6 +189,22 @@ def decode_group(content: bytes, name: str) -> tuple[Header, tuple[Record, ...]]
     header, records = _decoded(_groups, _payload(content, name, _GROUP), name)
     _check(name, fault=next(filter(None, map(fault_of, records)), None))
     return header, records
+
+
+def encode_tail(tail: Tail) -> bytes:
+    """Return the bytes of a tail, as a sink keeps them."""
+    return _framed(_TAIL, _encoder.encode(tail))
+
+
+def decode_tail(content: bytes, place: str) -> Tail:
+    """Return the tail that a sink kept; see `decode_group`.
+
+    Args:
+        place: Of the sink, for errors.
+    """
+    tail = _decoded(_tails, _payload(content, place, _TAIL), place)
+    _check(place, fault=next(filter(None, (fault_of(record) for entry in tail.entries for record in entry)), None))
+    return tail
 
 
 def encode_facts(name: str, facts: Iterable[Fact]) -> bytes:

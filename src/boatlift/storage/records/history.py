@@ -28,6 +28,7 @@ from boatlift.storage.records.records import (
     PointsDropped,
     Record,
     RestorePoint,
+    Settled,
     SinkCommit,
     SinkNumbers,
     Snapshot,
@@ -139,7 +140,7 @@ class LogHistory:
                 self.points = {name: point for name, point in self.points.items() if name not in names}
             case Stopped():
                 self.work = record.work or self.work
-            case Admitted():
+            case Admitted() | Settled():
                 pass
             case _:
                 self.live_records.apply(record)

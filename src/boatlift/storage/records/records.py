@@ -54,7 +54,8 @@ class Claim(Recorded, frozen=True, tag="claim"):
     the certificate that it shows there; empty if it speaks in clear text. `pushes` has for each source that takes rows
     over HTTP the URL at which clients reach the process.
     `evolves` is the id of a transition to `program`, which `Evolved` makes the log's; until then the log's program, and
-    all else, is as it was.
+    all else, is as it was. `rides` is whether sinks may carry entries of this owner that the log lacks
+    (`storage/records/stream.py`).
     """
 
     host: str
@@ -68,6 +69,7 @@ class Claim(Recorded, frozen=True, tag="claim"):
     evolves: str = ""
     fingerprint: str = ""
     pushes: dict[str, str] = field(default_factory=dict)
+    rides: bool = False
 
 
 class Admitted(Recorded, frozen=True, tag="admitted"):
@@ -122,6 +124,10 @@ class Stopped(Recorded, frozen=True, tag="stopped"):
 
     heir: str = ""
     work: dict[str, UnitWork] = field(default_factory=dict)
+
+
+class Settled(Recorded, frozen=True, tag="settled"):
+    """The run ends with an error, and the log has all that its sinks carry: nothing has to be asked of them."""
 
 
 class SinkNumbers(Recorded, frozen=True):
@@ -277,6 +283,7 @@ Record = (
     | Cursor
     | Override
     | Stopped
+    | Settled
     | Evolved
     | RestorePoint
     | PointsDropped

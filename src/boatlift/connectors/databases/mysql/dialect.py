@@ -103,11 +103,14 @@ class MysqlSession:
 class MysqlLedger(LedgerTables):
     """The ledger in the database of the sinks' tables: copies of the database have both."""
 
-    sinks, steps = "_boatlift_sinks", "_boatlift_steps"
+    sinks, steps, notes = "_boatlift_sinks", "_boatlift_steps", "_boatlift_notes"
     pid = "connection_id()"
 
     def exists(self, session: Session) -> bool:
         return bool(session.execute(f"SHOW TABLES LIKE '{self.steps}'").fetchall())
+
+    def has_notes(self, session: Session) -> bool:
+        return bool(session.execute(f"SHOW TABLES LIKE '{self.notes}'").fetchall())
 
     def make(self, session: Session) -> None:
         assert isinstance(session, MysqlSession)
@@ -120,6 +123,8 @@ class MysqlLedger(LedgerTables):
         session.execute(f"""CREATE TABLE IF NOT EXISTS {self.steps} (
             {name}, step bigint NOT NULL, "rows" bigint NOT NULL, digest varchar(255) NOT NULL,
             token bigint NOT NULL, transaction bigint NOT NULL, PRIMARY KEY (dataflow, sink, step)) {kept}""")
+        session.execute(f"""CREATE TABLE IF NOT EXISTS {self.notes} (
+            {name}, note longblob NOT NULL, PRIMARY KEY (dataflow, sink)) {kept}""")
 
     def key_of(self, columns: list[str] | None) -> Any:
         return None if columns is None else json.dumps(columns, ensure_ascii=False)

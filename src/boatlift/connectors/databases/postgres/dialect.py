@@ -38,11 +38,15 @@ _ADVISORY = 0x626F61746C696674
 class PostgresLedger(LedgerTables):
     """The ledger in a schema of its own."""
 
-    sinks, steps = "_boatlift.sinks", "_boatlift.steps"
+    sinks, steps, notes = "_boatlift.sinks", "_boatlift.steps", "_boatlift.notes"
     pid = "pg_backend_pid()"
 
     def exists(self, session: Session) -> bool:
         (there,) = session.execute("SELECT to_regclass('_boatlift.steps') IS NOT NULL").fetchone()
+        return bool(there)
+
+    def has_notes(self, session: Session) -> bool:
+        (there,) = session.execute("SELECT to_regclass('_boatlift.notes') IS NOT NULL").fetchone()
         return bool(there)
 
     def make(self, session: Session) -> None:
@@ -56,6 +60,8 @@ class PostgresLedger(LedgerTables):
             dataflow text NOT NULL, sink text NOT NULL, step bigint NOT NULL, rows bigint NOT NULL,
             digest text NOT NULL, token bigint NOT NULL, transaction bigint NOT NULL,
             PRIMARY KEY (dataflow, sink, step))""")
+        session.execute("""CREATE TABLE IF NOT EXISTS _boatlift.notes (
+            dataflow text NOT NULL, sink text NOT NULL, note bytea NOT NULL, PRIMARY KEY (dataflow, sink))""")
 
 
 class PostgresDialect:

@@ -125,11 +125,11 @@ class SinkProcessor(EpochOrdered):
         """True if a complete time has not been committed."""
         return not self.done <= self.held
 
-    def commit(self, frontier: AnyFrontier) -> CommitSink:
+    def commit(self, frontier: AnyFrontier, *, rides: bool) -> CommitSink:
         """Return the instruction that makes all times of a frontier visible."""
         self.placing = frontier
         steps = tuple((time, messages) for time, messages in self.staged.items() if frontier.contains(time))
-        return CommitSink(self.name, self.incarnation, frontier, steps)
+        return CommitSink(self.name, self.incarnation, frontier, steps, rides)
 
     def reopen(self) -> ReopenSink:
         """Begin another incarnation, and return the instruction that asks the sink for its position."""

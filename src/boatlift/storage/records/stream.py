@@ -1,0 +1,66 @@
+"""The stream of an owner: its submissions to the log, in order, wherever they are.
+
+An *entry* is one submission: records that become durable together. The entries of one owner are numbered from 0 by
+their *place*. An entry is *stored* once an object of the log has it. A *rider* is a tail of entries in a sink's own
+atomic act, so that the act explains itself before the log can.
+
+Laws:
+    * One stream: a tail is an interval of the stream of one owner, in order, with everything in it, rollbacks too. It
+      counts as far as it joins what is stored without a gap.
+    * Belief: the tails of the newest owner that has *begun* count, which is one with an object in the log other than
+      its claim. The tails of older owners are in the log, or void.
+    * A successor stores what it finds, all in its first object, before anything that it does can be seen.
+
+Source: Feldera has a determinant durable before its effect; Clonos lets the effect carry it (causal logging).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from boatlift.storage.records.records import Milliseconds, Record
+
+_Count = Annotated[int, Meta(ge=0)]
+
+
+class Tail(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """An interval of the stream of an owner.
+
+    Attributes:
+        store: The id of the store.
+        token: Of the owner.
+        start: The place of the first entry.
+        at: When the tail was taken, by the owner's clock, in milliseconds since 1970; no clock in it is later.
+        entries: The records of each entry.
+    """
+
+    store: str
+    token: _Count
+    start: _Count
+    at: Milliseconds
+    entries: tuple[tuple[Record, ...], ...]
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.entries)
+
+
+def found_behind(tails: Iterable[Tail], store: str, begun: int, stored: int) -> tuple[list[tuple[Record, ...]], int]:
+    """Return the entries behind the stored ones, as far as tails join without a gap, and the newest clock in them.
+
+    Args:
+        store: The id of the store.
+        begun: The token of the newest owner that has begun.
+        stored: The number of its entries in the log.
+    """
+    found: list[tuple[Record, ...]] = []
+    end, at = stored, 0
+    for tail in sorted(tails, key=lambda each: (each.start, each.end)):
+        if (tail.store, tail.token) == (store, begun) and tail.start <= end < tail.end:
+            found += tail.entries[end - tail.start :]
+            end, at = tail.end, max(at, tail.at)
+    return found, at

@@ -1,0 +1,272 @@
+"""What the acts of sinks carry: a log that takes long holds no sink up, and a crash then loses nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import boatlift as bl
+from boatlift.dataflow import Outcome, Plan, SinkCapabilities, plan
+from boatlift.errors import DataError
+from boatlift.runtime.host.consent import CARRIED, transition_to
+from boatlift.runtime.host.log import LogCalls
+from boatlift.runtime.host.progress import Progress
+from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log
+from boatlift.storage.records.codec import decode_tail
+from boatlift.storage.records.records import Settled
+from boatlift.storage.store import Requests
+from support.any_connector import ANY
+from support.crash.mortality import Fate, KilledError, MortalStore
+from support.engine.hosts import Background, check_store, open_store, run
+from support.engine.memory_engine import MemoryEngine, World
+from support.waiting import until
+from support.worlds.facts import Unsynced
+
+BEGUN = 2
+"""A claim, and the object with which its owner begins."""
+
+
+class Notes:
+    """Of a sink in a world."""
+
+    def __init__(self, world: World, sink: str, note_bytes: int) -> None:
+        self._world, self._sink, self.note_bytes, self.next = world, sink, note_bytes, b""
+
+    def note(self, content: bytes) -> None:
+        self.next = content
+
+    def notes(self) -> Sequence[bytes]:
+        return [self._world.notes[self._sink]] if self._sink in self._world.notes else []
+
+
+class NotingWorld(World):
+    """A world whose sinks keep notes."""
+
+    def __init__(self, rows: int, *, carry: Sequence[str] = ("all", "totals"), note_bytes: int = 1 << 18) -> None:
+        super().__init__(rows)
+        self.notes: dict[str, bytes] = {}
+        self.carry, self.note_bytes = carry, note_bytes
+
+    def plan(self, every: int) -> Plan:
+        flow = bl.Dataflow("flow")
+        clean = flow.source("rows", ANY).transform("clean", ANY)
+        clean.sink("all", self._sink("all"))
+        clean.group_by("k").agg("sums", ANY, policy=bl.Lazy(every=every)).sink("totals", self._sink("totals"))
+        return plan(flow)
+
+    def _sink(self, name: str) -> Any:
+        able = SinkCapabilities(keeps_note=Notes(self, name, self.note_bytes) if name in self.carry else None)
+        return SimpleNamespace(**{**vars(ANY), "capabilities": able})
+
+
+class NotingEngine(MemoryEngine):
+    """An engine over a noting world."""
+
+    def __init__(self, world: NotingWorld, *, every: int = 2, fails_at: int = -1) -> None:
+        super().__init__(world, every=every)
+        self.plan, self._noting, self._fails_at = world.plan(every), world, fails_at
+
+    def commit(self, sink: str, time: int, payload: Any) -> Outcome:
+        keeps = self.plan.sinks[sink].sink.capabilities.keeps_note
+        note = b"" if keeps is None else keeps.next
+        if isinstance(keeps, Notes):
+            keeps.next = b""
+        outcome = super().commit(sink, time, payload)
+        if outcome is Outcome.APPENDED and note:
+            self._noting.notes[sink] = note
+        return outcome
+
+    def run(self, order: Any) -> Any:
+        if order.processor == "sums" and order.takes[0].time >= self._fails_at >= 0:
+            raise ZeroDivisionError("of the engine")
+        return super().run(order)
+
+
+class SlowStore(LocalStore):
+    """A store whose log takes no object after the first few, until the process dies.
+
+    Attributes:
+        dies: Set, it ends the write, and the process.
+    """
+
+    requests = Requests(rides=True)
+
+    def __init__(self, root: Path, objects: int) -> None:
+        super().__init__(root, Unsynced())
+        self._left, self.dies = objects, threading.Event()
+
+    def create(self, name: str, content: bytes | Path) -> None:
+        if name.startswith("log/"):
+            self._left -= 1
+            if self._left < 0:
+                self.dies.wait()
+                raise KilledError
+        super().create(name, content)
+
+
+class RidingStore(LocalStore):
+    """A store that lets sinks carry, and is quick."""
+
+    requests = Requests(rides=True)
+
+
+def crash(world: NotingWorld, root: Path, *, objects: int, shown: int) -> None:
+    """Run until the sinks have shown so many steps, while the log takes no further object; then die."""
+    root.mkdir(exist_ok=True)
+    store = SlowStore(root, objects)
+    work = Background(lambda: run(NotingEngine(world), store))
+    try:
+        until(lambda: all(len(world.held.get(sink, ())) >= shown for sink in world.carry))
+    finally:
+        store.dies.set()
+    assert isinstance(work.result(), KilledError)
+
+
+def last_recorded(root: Path) -> int:
+    return max((fact.time for fact in determinants(root)), default=-1)
+
+
+def determinants(root: Path) -> list[Any]:
+    return list(Log.open(open_store(root), "flow").history.live_records.determinants.get("rows", {}).values())
+
+
+def test_sinks_go_on_while_the_log_is_slow_and_a_crash_loses_and_changes_nothing(tmp_path: Path) -> None:
+    world = NotingWorld(rows=60)
+    crash(world, tmp_path, objects=BEGUN, shown=4)
+    assert last_recorded(tmp_path) == -1, "the log has none of what the sinks show"
+    shown = {sink: list(steps) for sink, steps in world.held.items()}
+    run(NotingEngine(world), open_store(tmp_path))  # of a store that lets nothing be carried: it reads notes too
+    assert all(world.held[sink][: len(steps)] == steps for sink, steps in shown.items())
+    world.check()
+    check_store(tmp_path)
+
+
+def test_owners_that_crash_one_after_the_other_carry_on_from_each_other(tmp_path: Path) -> None:
+    world = NotingWorld(rows=120)
+    for life in range(1, 5):
+        crash(world, tmp_path, objects=BEGUN + life % 3, shown=3 * life)
+    run(NotingEngine(world), RidingStore(tmp_path, Unsynced()))
+    world.check()
+    check_store(tmp_path)
+
+
+def test_an_owner_that_dies_before_it_has_begun_leaves_what_was_carried(tmp_path: Path) -> None:
+    world = NotingWorld(rows=60)
+    crash(world, tmp_path, objects=BEGUN, shown=4)
+    for _ in range(2):
+        store = SlowStore(tmp_path, 1)  # the claim alone
+        store.dies.set()
+        assert isinstance(Background(lambda store=store: run(NotingEngine(world), store)).result(), KilledError)
+    run(NotingEngine(world), RidingStore(tmp_path, Unsynced()))
+    world.check()
+    check_store(tmp_path)
+
+
+def test_a_sink_that_keeps_no_notes_waits_for_the_log(tmp_path: Path) -> None:
+    world = NotingWorld(rows=60, carry=("totals",))
+    crash(world, tmp_path, objects=BEGUN, shown=4)
+    assert world.held["all"] == []
+    run(NotingEngine(world), open_store(tmp_path))
+    world.check()
+
+
+def test_a_rider_that_is_too_large_waits_for_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, sizes = NotingWorld(rows=60, note_bytes=500), []
+    rider = LogCalls.rider
+
+    def noted(self: LogCalls, most: int) -> bytes:
+        content = rider(self, most)
+        sizes.append(len(content))
+        return content
+
+    monkeypatch.setattr(LogCalls, "rider", noted)
+    run(NotingEngine(world), RidingStore(tmp_path, Unsynced()))
+    assert sizes
+    assert max(sizes) <= 500
+    world.check()
+    check_store(tmp_path)
+
+
+def test_an_act_carries_all_that_the_log_lacks_from_where_it_ends(tmp_path: Path) -> None:
+    world = NotingWorld(rows=60)
+    crash(world, tmp_path, objects=BEGUN, shown=4)
+    log = Log.open(open_store(tmp_path), "flow")
+    for note in world.notes.values():
+        tail = decode_tail(note, "the note")
+        assert (tail.store, tail.token, tail.start) == (log.store_id, log.begun, log.entries)
+        assert [fact for entry in tail.entries for fact in entry]
+
+
+def test_a_note_that_is_damaged_is_refused(tmp_path: Path) -> None:
+    world = NotingWorld(rows=60)
+    crash(world, tmp_path, objects=BEGUN, shown=4)
+    world.notes["all"] = world.notes["all"][:-1] + b"\0"
+    with pytest.raises(DataError, match=r"\[CORRUPT\] the note in sink all fails its checksum"):
+        run(NotingEngine(world), open_store(tmp_path))
+
+
+def test_after_an_error_nothing_has_to_be_asked_of_the_sinks(tmp_path: Path) -> None:
+    world = NotingWorld(rows=60)
+    with pytest.raises(ZeroDivisionError):
+        run(NotingEngine(world, fails_at=3), RidingStore(tmp_path, Unsynced()))
+    log = Log.open(open_store(tmp_path), "flow")
+    assert isinstance([record for group in log.groups() for record in group.records][-1], Settled)
+    assert not log.may_be_carried
+    run(NotingEngine(world), RidingStore(tmp_path, Unsynced()))
+    assert not Log.open(open_store(tmp_path), "flow").may_be_carried, "a clean stop settles, too"
+    world.check()
+
+
+def test_after_a_crash_the_program_changes_once_it_has_run_as_it_was(tmp_path: Path) -> None:
+    def obstacles() -> list[str]:
+        found = transition_to(Log.open(open_store(tmp_path), "flow"), NotingEngine(world), {}).obstacles
+        return [f"[{each.error.condition}] {each.error.message}" for each in found]
+
+    world = NotingWorld(rows=60)
+    crash(world, tmp_path, objects=BEGUN, shown=4)
+    assert obstacles() == [f"[NEEDS_CLEAN_STOP] {CARRIED}"]
+    run(NotingEngine(world), RidingStore(tmp_path, Unsynced()))  # as the error advises
+    assert obstacles() == []
+
+
+class MortalRidingStore(MortalStore):
+    requests = Requests(rides=True)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_killed_at_any_write_while_sinks_carry_and_run_again(tmp_path: Path, after: bool) -> None:
+    deaths, carried = 0, list[Progress]()
+    while True:
+        root, world = tmp_path / str(deaths), NotingWorld(rows=15)
+        try:
+            run(NotingEngine(world), MortalRidingStore.of(root, Fate(deaths + 1, after=after)))
+        except KilledError:
+            deaths += 1
+        else:
+            break
+        run(NotingEngine(world), open_store(root), carried.append)
+        world.check()
+        check_store(root)
+    assert deaths > 10
+    assert any(each.what == "carried" for each in carried)
+
+
+def test_killed_again_and_again_while_sinks_carry(tmp_path: Path) -> None:
+    world, lives = NotingWorld(rows=90), 0
+    while True:
+        store = MortalRidingStore.of(tmp_path, Fate(8 + lives % 5, after=lives % 2 == 1))
+        lives += 1
+        try:
+            run(NotingEngine(world, every=3), store)
+        except KilledError:
+            continue
+        break
+    assert lives > 5
+    world.check()
+    check_store(tmp_path)
