@@ -22,6 +22,7 @@ from benchmarks.harness.table import markdown
 NAMES = (
     "keyed_aggregation",
     "object_store",
+    "causal",
     "delta_write",
     "bucket_read",
     "step_latency",

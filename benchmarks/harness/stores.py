@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from boatlift.errors import DataError, FencedError
@@ -12,15 +14,23 @@ __all__ = ["CountingStore", "VolatileStore"]
 
 
 class CountingStore:
-    """Another store, and how many bytes each created object had."""
+    """Another store, and how many bytes each created object had.
 
-    def __init__(self, inner: Store) -> None:
-        self._inner, self.requests = inner, inner.requests
+    Args:
+        delay: The seconds that an object of the log takes longer.
+        rides: Whether sinks carry what the log lacks; None: as in the other store.
+    """
+
+    def __init__(self, inner: Store, delay: float = 0.0, *, rides: bool | None = None) -> None:
+        self._inner, self._delay = inner, delay
+        self.requests = inner.requests if rides is None else replace(inner.requests, rides=rides)
         self.created: list[tuple[str, int]] = []
 
     def create(self, name: str, content: bytes | Path) -> None:
         """Create it in the other store, and note its size."""
         size = len(content) if isinstance(content, bytes) else content.stat().st_size
+        if name.startswith("log/"):
+            time.sleep(self._delay)
         self._inner.create(name, content)
         self.created.append((name, size))
 

@@ -37,6 +37,8 @@ class Boatlift:
         durable: bool = True,
         start: bool = True,
         url: str = "",
+        delay: float = 0.0,
+        rides: bool | None = None,
     ) -> Answer:
         """Make the session and, if `start`, start the dataflow.
 
@@ -47,6 +49,7 @@ class Boatlift:
             durable: False: log and manifests go nowhere, nothing is synced, there are no checkpoints.
             start: Whether the dataflow starts now.
             url: Of the store, if it is in an object store.
+            delay, rides: As for `CountingStore`.
         """
         import boatlift as bl
 
@@ -54,6 +57,7 @@ class Boatlift:
         (self._folder / "input").mkdir(exist_ok=True)
         self._fed = len(list((self._folder / "input").iterdir()))
         self._policy, self._every, self._durable, self._url = policy, every, durable, url
+        self._delay, self._rides = delay, rides
         self._spark = bl.session(master="local[2]", **SETTINGS)
         # Whatever the first job and the first Python worker of a session cost is not a dataflow's.
         self._spark.range(0, 1000, 1, 2).repartition(2, "id").mapInArrow(lambda batches: batches, "id long").collect()
@@ -65,6 +69,7 @@ class Boatlift:
 
         import boatlift as bl
         from boatlift.storage.opening import open_store, suited_to
+        from boatlift.storage.store import Store
 
         policies: dict[str, bl.Lazy | bl.Eager | bl.History] = {
             "lazy": bl.Lazy(every=self._every if self._durable else NEVER),
@@ -81,11 +86,10 @@ class Boatlift:
             policy=policies[self._policy],
         )
         sums.sink("out", bl.parquet(self._folder / "output", key=["k"], compression="snappy"))
-        self._store = CountingStore(
-            suited_to(open_store(self._url or self._folder / "store", create=True), "local[2]")
-            if self._durable
-            else VolatileStore(self._folder / "scratch")
-        )
+        store: Store = VolatileStore(self._folder / "scratch")
+        if self._durable:
+            store = suited_to(open_store(self._url or self._folder / "store", create=True), "local[2]")
+        self._store = CountingStore(store, self._delay, rides=self._rides)
         self._watch.running = bl.start(flow, self._store, spark=self._spark, on_progress=self._watch)
         return {"ready": True}
 

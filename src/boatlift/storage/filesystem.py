@@ -148,6 +148,21 @@ def boot_of_computer() -> str:
         return ""
 
 
+_OF_THIS_MACHINE = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay"))
+
+
+def is_on_this_machine(path: Path) -> bool:
+    """Return whether a path, whose end may not exist yet, is on a file system that no other machine serves."""
+    place = os.path.realpath(path)
+    try:
+        lines = Path("/proc/self/mounts").read_text("utf-8", "replace").splitlines()
+    except OSError:  # no Linux
+        return False
+    kinds = {os.fsdecode(fields[1].encode().decode("unicode_escape")): fields[2] for fields in map(str.split, lines)}
+    nearest = max((mount for mount in kinds if Path(place).is_relative_to(mount)), key=len, default="")
+    return kinds.get(nearest) in _OF_THIS_MACHINE
+
+
 def last_start_of_computer() -> float:
     """Return when this computer started, in seconds since 1970; infinity where the system does not tell."""
     try:

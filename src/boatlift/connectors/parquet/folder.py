@@ -8,12 +8,14 @@
             owner-000000000007/       the owner with token 7; holds files that are being written
 
 **The fence is in the write.** An owner writes a step inside its own owner folder and links it from there. A successor
-first makes its own owner folder (create-if-absent), then renames the folders of older owners away, and then lists the
-steps. An older owner may have been paused anywhere, also between a check and the link. Its `link` has a source in a
-folder that is gone, so the `link` fails, and the owner finds a larger token. One case is left: the kernel is in the
-middle of a `link` while the successor renames. The late file does no harm: the determinants of its step were durable
-before the successor took over, so the successor's step has the same rows and digest. The successor's own `link` finds
-the name taken, and the sink compares and drops the step. So no step is in the folder twice, or in two versions.
+first makes its own owner folder (create-if-absent), then renames the folders of older owners away, unlinks what is in
+them, and only when that has succeeded lists the steps. An older owner may have been paused anywhere, also between a
+check and the link. Its `link` has a source in a folder that is gone, so the `link` fails, and the owner finds a larger
+token. One case is left: the kernel is in the middle of a `link` while the successor renames. On a file system of this
+machine a file without names gets no new one, so that link came before the unlinking and is listed, or never comes. On
+a network file system it may come late, and does no harm: there no step carries determinants, so those of the step were
+durable before the successor took over, and its step has the same rows and digest. The successor's own `link` finds the
+name taken, and the sink compares and drops the step. So no step is in the folder twice, or in two versions.
 
 **Reported steps are durable.** An earlier owner may have died between an act and its sync. So a successor syncs all
 names before it reports them: the folder's, the identity's, and that of every step that it counts.
@@ -214,7 +216,8 @@ class OwnedFolder(StepFolder):
                     self._files.rename(self.hidden / f"owner-{token:012d}", fenced)
         for name, _ in self._files.list_folder(self.hidden):
             if name.startswith("fenced-"):
-                self._remove(self.hidden / name)
+                with suppress(FileNotFoundError):  # by another successor
+                    self._files.remove_tree(self.hidden / name)
         for name, _ in self._files.list_folder(self._mine):
             self._unlink(self._mine / name)
         self.check_owner()

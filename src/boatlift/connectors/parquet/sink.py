@@ -5,8 +5,10 @@ Why one file a step: `docs/decisions/0007-one-parquet-file-per-step.md`. Every b
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +30,7 @@ from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabiliti
 from boatlift.dataflow.policies import Batch
 from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
 from boatlift.paths import refuse_place, refuse_url
-from boatlift.storage.filesystem import FileSystem
+from boatlift.storage.filesystem import FileSystem, is_on_this_machine
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,6 +113,7 @@ class ParquetSink(SinkBase):
         self._gathers = gathers
         self._held = -1
         self._failed: str | None = None
+        self._noted: Sequence[bytes] = ()
 
     @property
     def capabilities(self) -> SinkCapabilities:
@@ -123,7 +126,12 @@ class ParquetSink(SinkBase):
             untouched=self._untouched,
             reads_back_steps=self if self.key is None else None,
             takes_back=self,
+            keeps_note=self if self._is_local else None,
         )
+
+    @cached_property
+    def _is_local(self) -> bool:
+        return is_on_this_machine(self._path)
 
     def describe(self) -> Json:
         return {
@@ -138,18 +146,19 @@ class ParquetSink(SinkBase):
 
         check_types(context.schema)
         user_columns(context, self.key or ())
-        self._context, self._failed = context, None
+        self._context, self._failed, self._noted = context, None, ()
         folder = self._folder
         with io_errors(self._path):
             self._held = folder.take_over() - 1
             if self._held < 0:
                 return None
             newest = self._read(self._held)
+            self._noted = (base64.b64decode(newest.note),) if newest.note else ()
             self._check_columns(newest)
         return Committed(newest.step, newest.rows, newest.digest)
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
-        folder, ledger = self._folder, self._ledger
+        folder, ledger, note = self._folder, self._ledger, self._take_note()
         if self._failed is not None:
             raise ledger.failed_before(self._failed)
         with io_errors(self._path):
@@ -158,7 +167,7 @@ class ParquetSink(SinkBase):
                 return self._compare(Committed(step, rows, digest), staged)
         pieces = read_pieces(rows, staged)
         try:
-            self._write_draft(step, rows, digest, pieces)
+            self._write_draft(step, rows, digest, pieces, note)
             mine = folder.publish(step)
         except OSError as error:
             self._failed = str(error)
@@ -167,7 +176,7 @@ class ParquetSink(SinkBase):
         self._held = step
         return outcome
 
-    def _write_draft(self, step: int, rows: int, digest: str, pieces: Sequence[pa.Table]) -> None:
+    def _write_draft(self, step: int, rows: int, digest: str, pieces: Sequence[pa.Table], note: bytes = b"") -> None:
         import pyarrow as pa
 
         from boatlift.connectors.parquet.step_file import StepRecord, write_step
@@ -176,7 +185,8 @@ class ParquetSink(SinkBase):
         draft = folder.draft_path(step)
         with suppress(FileNotFoundError):  # of a failed attempt
             self._files.unlink(draft)
-        record = StepRecord(context.dataflow, context.sink, step, rows, digest, context.token)
+        noted = base64.b64encode(note).decode()
+        record = StepRecord(context.dataflow, context.sink, step, rows, digest, context.token, noted)
         try:
             # In the file the user's columns may be NULL, and the weight may not.
             schema = pa.schema([field.with_nullable(field.name != WEIGHT) for field in context.schema])
@@ -184,6 +194,9 @@ class ParquetSink(SinkBase):
         except FileNotFoundError:
             folder.check_owner()
             raise
+
+    def notes(self) -> Sequence[bytes]:
+        return self._noted
 
     def take_back(self, step: int) -> None:
         with io_errors(self._path):

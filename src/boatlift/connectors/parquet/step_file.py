@@ -29,15 +29,20 @@ _END_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """The record of a step in its file, under the key `boatlift` of the footer."""
+    """The record of a step in its file, under the key `boatlift` of the footer.
 
-    FORMAT: ClassVar[int] = FORMAT
+    Attributes:
+        note: The note of the owner, base64; empty for none. A record with a note has format 2.
+    """
+
+    FORMAT: ClassVar[int] = 2
     dataflow: str
     sink: str
     step: int
     rows: int
     digest: str
     token: int
+    note: str = ""
 
 
 def check_types(schema: pa.Schema) -> None:
@@ -72,7 +77,11 @@ def write_step(
     with writer:
         for piece in pieces:
             writer.write_table(piece.cast(schema), row_group_size=min(piece.num_rows, _ROWS_A_GROUP))
-        writer.add_key_value_metadata({_KEY: json.dumps({"format": record.FORMAT, **asdict(record), "check": _BLANK})})
+        fields = {"format": record.FORMAT, **asdict(record), "check": _BLANK}
+        if isinstance(record, StepRecord) and not fields["note"]:
+            del fields["note"]
+            fields["format"] = FORMAT
+        writer.add_key_value_metadata({_KEY: json.dumps(fields)})
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
         at = _find_check(path, content)
         content[at : at + len(_BLANK)] = _digest(content, at).encode()
@@ -88,7 +97,7 @@ def read_record(path: Path, step: int) -> StepRecord:
     footer = _footer(path)
     metadata = footer.metadata
     try:
-        record = StepRecord(**record_in(footer, path, FORMAT))
+        record = StepRecord(**record_in(footer, path, StepRecord.FORMAT))
     except TypeError as error:
         raise _damaged(path, "its record cannot be read") from error
     if record.rows != metadata.num_rows:

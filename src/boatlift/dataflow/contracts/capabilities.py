@@ -336,7 +336,8 @@ class KeepsNote(Protocol):
     Laws:
         * The note becomes durable in the very act that makes the step visible; of a step in several acts, in each.
         * A step that the sink drops leaves no note, and neither does an act behind a newer owner's `open`.
-        * After `open` the newest note of each part of the sink is there; only a later act replaces it.
+        * After `open` the note of the newest act of each part of the sink is there. A commit without a note needs none,
+          and neither do those before it: the sink may forget theirs.
 
     Attributes:
         note_bytes: The size of the largest note.
@@ -345,10 +346,10 @@ class KeepsNote(Protocol):
     note_bytes: int
 
     def note(self, content: bytes) -> None:
-        """Give the note of the next `commit`; a commit without one leaves the notes that are there."""
+        """Give the note of the next `commit`, and of no other."""
 
     def notes(self) -> Sequence[bytes]:
-        """Return, after `open`, the newest note of each part of the sink that has one."""
+        """Return, after `open`, the newest note of each part of the sink, if it is there."""
 
 
 @dataclass(frozen=True, slots=True)
