@@ -106,6 +106,12 @@ class GroupCommit:
             self._behind.append(entry)
         self.waiting.append((entry, callback, frame is not None))
 
+    def _count_stored(self, entries: int) -> None:
+        with self._storing:
+            self._stored += entries
+            for _ in range(entries):
+                self._behind.popleft()
+
     def tail(self) -> tuple[int, tuple[tuple[Record, ...], ...]]:
         """Return the entries that are not known to be stored, all that were submitted, and the place of the first."""
         with self._storing:
@@ -132,10 +138,7 @@ class GroupCommit:
                         self._log.checkpoint()
                     case _:
                         self._log.append([record for records, _, _ in group for record in records or ()], len(group))
-                        with self._storing:
-                            self._stored += len(group)
-                            for _ in group:
-                                self._behind.popleft()
+                        self._count_stored(len(group))
             except BaseException as error:  # noqa: BLE001 - every callback receives it
                 self.failure = error
         for _, callback, _ in group:

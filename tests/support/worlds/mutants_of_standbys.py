@@ -48,13 +48,13 @@ def _claim_later(self: Any, record: Any, refuse: Any = lambda _: None, _accepts:
     return self.last + 1
 
 
-def _write_after_the_claim(self: Any, records: Any) -> int:
+def _write_after_the_claim(self: Any, records: Any, entries: int = 1) -> int:
     record = self.__dict__.pop("unclaimed", None)
     if record is not None:
         worked_as = self.last + 1
         if _claim(self, record) != worked_as:
             self._failure = FencedError("FENCED", "another process was faster")
-    return _write_next(self, records)
+    return _write_next(self, records, entries)
 
 
 def _claim_without_a_look_behind(self: Any, record: Any, refuse: Any = lambda _: None, _accepts: Any = None) -> int:
@@ -100,7 +100,7 @@ def _write_again(self: Any, group: Any) -> None:
     if error is None:
         try:
             self._soft.write(number, sum(has_frame for _, _, has_frame in group))
-            log.checkpoint() if group[0][0] is None else log.append(records)
+            log.checkpoint() if group[0][0] is None else log.append(records, len(group))
         except UnavailableError:
             log._failure, log._store._failed = None, False
             self.waiting = [*group, *self.waiting]
@@ -114,6 +114,8 @@ def _write_again(self: Any, group: Any) -> None:
                 log._apply(Group(found.header, records, found.checksum, found.size))
             else:
                 error = self.failure = fenced
+    if error is None and group[0][0] is not None:
+        self._count_stored(len(group))
     for _, callback, _ in group:
         callback(error)
 

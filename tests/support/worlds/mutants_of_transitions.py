@@ -168,8 +168,8 @@ def _later(*what: Any) -> None:
     _late.append(what)
 
 
-def _append_then_make_durable(self: Log, records: Any) -> int:
-    number = _append(self, records)
+def _append_then_make_durable(self: Log, records: Any, entries: int = 1) -> int:
+    number = _append(self, records, entries)
     if any(isinstance(record, Evolved) for record in records):
         for what in [_late.pop() for _ in range(len(_late))]:
             _make_durable(*what)
