@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 import boatlift as bl
+from boatlift.connectors.files.formats import parquet_rows
 from boatlift.connectors.files.formats.parquet_rows import ReadParquet
 from boatlift.connectors.kit import struct_of
 from boatlift.errors import DataError
@@ -236,3 +237,25 @@ def test_a_file_that_is_gone_or_broken_is_named(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(DataError, match=r"\[INPUT_MISSING\] \S+0.parquet is gone"):
         list(read.read(span))
+
+
+def test_the_parameters_of_a_position_are_found_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    footer = parquet_rows.metadata_of
+    for number in range(2):
+        pq.write_table(table(), tmp_path / f"{number}.parquet")
+    source = bl.files(tmp_path, format="parquet", schema=schema_of(), max_files_per_step=1)
+    read = source.capabilities.parameterized_read
+    read.load_parameterized(spark)
+    first = source.next(source.start())
+    second = source.next(source.advance(source.start(), first))
+    monkeypatch.setattr(parquet_rows, "metadata_of", lambda path: asked.append(path) or footer(path))
+    both = [read.parameters_for(first, ""), read.parameters_for(second, "")]
+    assert None not in both
+    assert both[0] != both[1]
+    assert len(asked) == 2
+    assert [read.parameters_for(second, ""), read.parameters_for(dict(second), "")] == both[1:] * 2
+    assert len(asked) == 2
+    assert read.parameters_for(first, "") == both[0]

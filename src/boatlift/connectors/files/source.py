@@ -64,6 +64,7 @@ class FilesSource(SourceBase):
         self._schema: StructType | None = None
         self._readers: dict[SparkSession, ReadFiles] = {}
         self._spark: SparkSession | None = None
+        self._parameters: tuple[Json, bytes | None] | None = None  # of the last position
         self._digests = KnownDigests()
 
     @property
@@ -275,8 +276,12 @@ class FilesSource(SourceBase):
     def parameters_for(self, position: Json, folder: str) -> bytes | None:  # noqa: ARG002 - nothing is digested
         if (spark := self._spark) is None:
             return None
-        spans = list(self._spans(position, 0))
-        return msgspec.msgpack.encode(spans) if self._format.by_task(spans, spark) else None
+        found = self._parameters
+        if found is None or found[0] != position:  # all units that read a step ask, at about the same time
+            spans = list(self._spans(position, 0))
+            found = position, msgspec.msgpack.encode(spans) if self._format.by_task(spans, spark) else None
+            self._parameters = found
+        return found[1]
 
     def _spans(self, position: Json, ordinal: int) -> Iterator[Span]:
         for place, file in enumerate(position["files"]):

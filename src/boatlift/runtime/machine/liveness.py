@@ -179,10 +179,9 @@ class Liveness:
     def _exhausted(self) -> bool:
         """Return whether each source has ended, or is crowded with input that waits for an ended source."""
         others = [source.name for source in self._sources if not source.ended]
-        wanted = self._backpressure.wanted() if others else set()
-        return len(others) < len(self._sources) and all(
-            self._backpressure.crowded(name) and name not in wanted for name in others
-        )
+        if len(others) == len(self._sources) or not all(map(self._backpressure.crowded, others)):
+            return False
+        return not others or self._backpressure.wanted().isdisjoint(others)
 
     def _is_held_up(self, sink: SinkProcessor) -> bool:
         """Return whether a sink must wait until the readers of a source that keeps no rows have taken its times.

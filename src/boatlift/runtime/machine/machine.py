@@ -281,7 +281,7 @@ class StateMachine:
     def _hold(self, sink: SinkProcessor, frontier: AnyFrontier) -> None:
         sink.hold(frontier)
         self.durable.hold(sink.name, frontier)
-        self._moved.update(end.name for end in self.sinks)
+        self._moved.update(end.name for end in self.sinks if end is sink or end.waits)
 
     def _reopen(self, sink: SinkProcessor) -> None:
         self._outbox.append(sink.reopen())

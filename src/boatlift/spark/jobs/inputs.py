@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import uuid
@@ -59,9 +60,9 @@ class Inputs:
 
     def path(self, run: RunRef) -> Path:
         """Return the file of a run: the one that a task left in scratch, else the object in the store."""
-        here = self._scratch / Path(run.name).name
-        if here.exists():
-            return here
+        here = os.path.join(self._scratch, run.name.rpartition("/")[2])  # noqa: PTH118 - for each run at each step
+        if os.path.exists(here):  # noqa: PTH110
+            return Path(here)
         kept = self._store.local_path(run.name)
         if kept is None:
             raise InvalidError("BAD_OPTION", "runs are mapped into memory: use a store whose objects are local files")
