@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long-running job begins after the second step, and again at once after a failure."""
-    for name, value in (("STEPS_BEFORE", 1), ("QUICK_SECONDS", 60.0), ("MOST_BACKOFF", 0.0)):
+    """A long-running job begins after the second step, and again at once after a failure; quick steps are lent too."""
+    settings = {"STEPS_BEFORE": 1, "QUICK_SECONDS": 60.0, "MOST_BACKOFF": 0.0, "LENT_SECONDS": 0.0}
+    for name, value in settings.items():
         monkeypatch.setattr(f"boatlift.spark.jobs.long_running.{name}", value)
 
 
@@ -31,8 +32,8 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     step = LongRunningJob._step
 
-    def noted(job: LongRunningJob, part: Any, parameters: JobParameters) -> bytes | None:
-        report = step(job, part, parameters)
+    def noted(job: LongRunningJob, part: Any, parameters: JobParameters, given: bytes) -> bytes | None:
+        report = step(job, part, parameters, given)
         if report is not None:
             found.append(parameters.first)
         return report

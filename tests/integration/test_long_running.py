@@ -26,6 +26,7 @@ from boatlift.dataflow import Staged, Stager
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.sources import ANNOUNCED_PAUSE_SECONDS
 from boatlift.spark.jobs.barrier import Slots, barrier_size, slot_count
+from boatlift.spark.jobs.long_running import LongRunningRelay
 from boatlift.spark.tasks.long_running import PRIME
 from support.kafka import new_topic, send, values_of
 from support.rows import dying_parts
@@ -164,6 +165,44 @@ def test_the_bits_are_those_of_a_job_a_step(
     assert sorted(together, key=str) == sorted(alone, key=str)
     assert len({number for _, number, *_ in together}) == STEPS + tables
     assert answered.count(STEPS - 1) == len({name for name, *_ in together}) or kind in OF_TWO_JOBS
+
+
+def test_a_lent_step_leaves_the_bits_of_a_job_of_its_own(
+    spark: SparkSession, answered: list[int], bits: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lends: list[int] = []
+    going_round = LongRunningRelay.round
+
+    def noted(relay: LongRunningRelay, steps: Any, lent: list[int], report: Any) -> bool:
+        lends.extend(steps[place].parameters.first for place in lent)
+        return going_round(relay, steps, lent, report)
+
+    monkeypatch.setattr(LongRunningRelay, "round", noted)
+
+    def run(*, long_running: bool) -> list[Any]:
+        folder = f"long running {long_running}"
+        Path(folder).mkdir()
+        flow = bl.Dataflow("lent")
+        rows = flow.source("rows", bl.push(SCHEMA, ack="stable"))
+        for number in range(4):
+            flow.sql(f"v{number}", f"SELECT item, count(*) AS n FROM rows WHERE id % 5 <> {number} GROUP BY item").sink(
+                f"out{number}", bl.parquet(f"{folder}/out{number}")
+            )
+        rows.drop_duplicates("once", ["item"]).sink("out", bl.parquet(f"{folder}/out"))
+        before = len(bits)
+        with pushed(flow, spark, f"{folder}/store", long_running=long_running) as push:
+            for step in range(STEPS):
+                push(*rows_of(step))
+                if long_running and step == 2:
+                    until(lambda: has_long_running_job(spark))
+        return bits[before:]
+
+    alone = run(long_running=False)
+    assert not answered
+    together = run(long_running=True)
+    assert answered.count(STEPS - 1) == 5
+    assert lends
+    assert sorted(together, key=str) == sorted(alone, key=str)
 
 
 @pytest.mark.parametrize("sorts", [False, True])

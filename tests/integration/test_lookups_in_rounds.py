@@ -54,8 +54,8 @@ def taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
     def noted(self: PlanCache, number: int, job: int, named: Any = None) -> StepPlan:
         plan = in_round(self, number, job, named)
 
-        def run(parameters: Any) -> bytes | None:
-            report = None if plan.long_running is None else plan.long_running(parameters)
+        def run(parameters: Any, given: bytes) -> bytes | None:
+            report = None if plan.long_running is None else plan.long_running(parameters, given)
             answers.extend([] if report is None else [job])
             return report
 
@@ -77,7 +77,7 @@ def test_a_step_of_which_a_round_takes_the_first_job_alone_is_done_once(
 
     def refused(self: PlanCache, number: int, job: int, named: Any = None) -> StepPlan:
         plan = in_round(self, number, job, named)
-        return replace(plan, long_running=lambda _: None) if job == 1 and number % 2 else plan
+        return replace(plan, long_running=lambda *_: None) if job == 1 and number % 2 else plan
 
     monkeypatch.setattr(PlanCache, "in_round", refused)
     look_up(spark)

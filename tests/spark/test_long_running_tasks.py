@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,13 +26,14 @@ from boatlift.spark.tasks.long_running import (
     TAKES,
     BranchRows,
     LeafRows,
+    OrderedStep,
     Round,
     RoundAnswer,
     SinkMember,
     SinkTask,
     SourceTask,
 )
-from boatlift.spark.tasks.parameters import JobParameters, job_parameters
+from boatlift.spark.tasks.parameters import JobParameters, ReadsToldSource, job_parameters, told_sources
 from support.waiting import until
 
 HOST = "127.0.0.1"
@@ -110,7 +112,7 @@ def living(relay: RelayAddress, attempt: int, monkeypatch: pytest.MonkeyPatch) -
     def read() -> None:
         (one,) = pa.table({"id": [0]}).to_batches()
         try:
-            for batch in SourceTask(((one_way,), (two_ways,)), SCHEMA, relay, WIDTH, 60.0)(iter([one])):
+            for batch in SourceTask(((one_way,), (two_ways,)), (takes, takes), SCHEMA, relay, WIDTH, 60.0)(iter([one])):
                 between.put(batch)
         except BaseException as error:  # noqa: BLE001
             raised.append(error)
@@ -133,10 +135,19 @@ def living(relay: RelayAddress, attempt: int, monkeypatch: pytest.MonkeyPatch) -
         assert not each.is_alive()
 
 
-def executed(relay: LongRunningRelay, *steps: tuple[int, int]) -> list[object] | None:
-    """The reports of a round of steps of parts."""
-    reports = relay.round([(part, JobParameters(number, number)) for part, number in steps])
-    return None if reports is None else [msgspec.msgpack.decode(each) if each else None for each, _ in reports]
+def executed(relay: LongRunningRelay, *steps: tuple[int, int], lent: tuple[int, ...] = ()) -> list[object] | None:
+    """The reports of a round of steps of parts; None if not all came."""
+    reports: dict[int, bytes] = {}
+
+    def answered(place: int, report: bytes, seconds: float) -> None:
+        assert place not in reports
+        assert seconds >= 0
+        reports[place] = report
+
+    ordered = [OrderedStep(part, JobParameters(number, number)) for part, number in steps]
+    whole = relay.round(ordered, list(lent), answered)
+    made = [msgspec.msgpack.decode(each) if (each := reports.get(place)) else None for place in range(len(steps))]
+    return made if whole else None
 
 
 def a(number: int) -> list[object]:
@@ -156,6 +167,8 @@ def test_each_step_of_a_round_has_its_own_rows_and_parameters(monkeypatch: pytes
             assert executed(relay, (0, number)) == [a(number)]
             assert executed(relay, (1, 3), (0, number)) == [b(3), a(number)]
             assert executed(relay, (1, number)) == [b(number)]
+            for lent in (0,), (1,), (0, 1):
+                assert executed(relay, (1, number), (0, 3), lent=lent) == [b(number), a(3)]
         relay.disconnect()
     assert not raised
     assert executed(relay, (0, 3)) is None
@@ -166,17 +179,21 @@ def test_a_step_without_rows_is_executed(monkeypatch: pytest.MonkeyPatch) -> Non
     with relay.answering(HOST) as address, living(address, 7, monkeypatch) as raised:
         until(lambda: relay.is_ready)
         assert executed(relay, (0, NOT_NAMED), (1, 2)) == [[NOT_NAMED, []], b(2)]
+        assert executed(relay, (0, NOT_NAMED), (1, 2), lent=(0,)) == [[NOT_NAMED, []], b(2)]
         relay.disconnect()
     assert not raised
 
 
+@pytest.mark.parametrize("lent", [(), (0,), (1,)])
 @pytest.mark.parametrize("failing", [UNREADABLE, UNTAKEABLE])
-def test_a_step_that_fails_gives_no_report_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch, failing: int) -> None:
+def test_a_step_that_fails_gives_no_report_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, failing: int, lent: tuple[int, ...]
+) -> None:
     relay = LongRunningRelay()
     with relay.answering(HOST) as address, living(address, 7, monkeypatch) as raised:
         until(lambda: relay.is_ready)
-        assert executed(relay, (0, 4), (1, failing)) == [a(4), None]
-        assert executed(relay, (0, failing), (1, 3)) == [None, b(3)]
+        assert executed(relay, (0, 4), (1, failing), lent=lent) == [a(4), None]
+        assert executed(relay, (0, failing), (1, 3), lent=lent) == [None, b(3)]
         assert executed(relay, (0, 5), (1, 5)) == [a(5), b(5)]
         relay.disconnect()
     assert not raised
@@ -208,13 +225,46 @@ def test_an_attempt_that_was_given_up_is_not_asked(monkeypatch: pytest.MonkeyPat
 
             def answer() -> None:
                 orders.append(taker.recv_bytes())
-                taker.send_bytes(msgspec.msgpack.encode(RoundAnswer([(b"report", 0.5)])))
+                taker.send_bytes(msgspec.msgpack.encode(RoundAnswer([(0, b"report", 0.5)])))
 
             threading.Thread(target=answer).start()
-            steps = [(0, JobParameters(5, 5))]
-            assert relay.round(steps) == [(b"report", 0.5)]
+            steps, found = [OrderedStep(0, JobParameters(5, 5), b"input")], list[tuple[int, bytes, float]]()
+            assert relay.round(steps, [], lambda *report: found.append(report))
+            assert found == [(0, b"report", 0.5)]
             assert msgspec.msgpack.decode(orders[0], type=Round) == Round(PRIME + 1, steps)
             assert reader.recv_bytes() == orders[0]
+
+
+@pytest.mark.parametrize("dies", [READS, TAKES])
+def test_reports_that_came_before_a_task_dies_count(dies: int) -> None:
+    relay, found = LongRunningRelay(), list[int]()
+    with (
+        relay.answering(HOST) as address,
+        connected(address, READS, 1) as reader,
+        connected(address, TAKES, 1) as taker,
+    ):
+        taker.send_bytes(b"")
+        until(lambda: relay.is_ready)
+        whole: list[bool] = []
+        steps = [OrderedStep(member, JobParameters(5, 5)) for member in range(3)]
+
+        def answered(place: int, _report: bytes, _seconds: float) -> None:
+            found.append(place)
+
+        asking = threading.Thread(target=lambda: whole.append(relay.round(steps, [1], answered)))
+        asking.start()
+        taker.recv_bytes()
+        reader.recv_bytes()
+        taker.send_bytes(msgspec.msgpack.encode(RoundAnswer(lent=[1], lent_rows=[b"rows"])))
+        taker.send_bytes(msgspec.msgpack.encode(RoundAnswer([(2, b"report", 0.1)])))
+        lent = msgspec.msgpack.decode(reader.recv_bytes(), type=Round)
+        assert (lent.steps, lent.lent, lent.lent_rows) == ([steps[1]], [1], [b"rows"])
+        until(lambda: found == [2])
+        (reader if dies == READS else taker).close()
+        asking.join(30)
+        assert whole == [False]
+        assert not relay.is_ready
+    assert found == [2]
 
 
 def test_one_part_alone_is_not_asked() -> None:
@@ -240,6 +290,34 @@ def test_rows_of_another_round_are_an_error(monkeypatch: pytest.MonkeyPatch) -> 
             list(part(iter([batch(PRIME), batch(-4)])))
 
 
+def test_rows_of_one_source_at_one_position_are_read_once_a_round() -> None:
+    reads: list[tuple[bytes, int]] = []
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        assert [each.num_rows for each in batches] == [1]
+        reads.append((job_parameters().source, job_parameters().first))
+        if job_parameters().source == b"unreadable":
+            raise ValueError("told to fail")
+        yield pa.record_batch({"id": [len(reads)], "text": ["x"]}, SCHEMA)
+
+    told = ReadsToldSource("s", read)
+    leaves = [(LeafRows(told, SCHEMA, ((member, (0, 1)),), reading),) for member, reading in enumerate((0, 0, 1))]
+    task = SourceTask(tuple(leaves), (), SCHEMA, RelayAddress(HOST, 1, b""), WIDTH, 60.0)
+    (one,) = pa.table({"id": [0]}).to_batches()
+    known: dict[Any, list[pa.RecordBatch]] = {}
+
+    def ids(member: int, position: bytes = b"1", number: int = 7) -> list[int] | None:
+        parameters = JobParameters(number, number, source=told_sources({"s": position}))
+        (rows,) = task._read(OrderedStep(member, parameters), 5, [one], known)
+        assert rows.column(MARK).to_pylist() == [-5]
+        return rows.column("id").to_pylist() if rows.column(BRANCH).to_pylist() == [member] else None
+
+    assert [ids(0), ids(1), ids(2)] == [[1], [1], [2]], "the third has another task"
+    assert [ids(0, b"2"), ids(1, b"2"), ids(0), ids(0, number=8)] == [[3], [3], [1], [4]]
+    assert [ids(0, b"unreadable"), ids(1, b"unreadable")] == [None, None]
+    assert reads == [(b"1", 7), (b"1", 7), (b"2", 7), (b"1", 8), (b"unreadable", 7), (b"unreadable", 7)]
+
+
 def test_a_struct_and_a_null_are_put_together() -> None:
     inner = pa.struct([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.string())])
     schema = pa.schema([pa.field("n", pa.int32()), pa.field("s", inner), pa.field("z", pa.struct([("c", pa.int8())]))])
@@ -254,22 +332,35 @@ def test_a_struct_and_a_null_are_put_together() -> None:
 
 
 class Answers:
-    """A relay whose tasks answer at once; `slow` members take long, `failing` ones give no report."""
+    """A relay whose tasks answer at once; `slow` members take long, `failing` ones give no report.
+
+    While `held` is not set, only steps of `early` members are answered.
+    """
 
     def __init__(self) -> None:
         self.rounds: list[list[int]] = []
+        self.lent: list[list[int]] = []
+        self.early: set[int] = set()
         self.is_ready, self.dies = True, False
         self.slow: set[int] = set()
         self.failing: set[int] = set()
         self.held = threading.Event()
         self.held.set()
 
-    def round(self, steps: list[tuple[int, JobParameters]]) -> list[tuple[bytes, float]] | None:
-        self.rounds.append([member for member, _ in steps])
-        self.held.wait(30)
-        if self.dies:
-            return None
-        return [(b"" if n in self.failing else b"report", 9.0 if n in self.slow else 0.0) for n, _ in steps]
+    def round(self, steps: list[OrderedStep], lent: list[int], answered: Callable[[int, bytes, float], None]) -> bool:
+        self.rounds.append([each.member for each in steps])
+        self.lent.append([steps[place].member for place in lent])
+
+        def answer(*, early: bool) -> None:
+            for place, n in enumerate(each.member for each in steps):
+                if (n in self.early) is early:
+                    answered(place, b"" if n in self.failing else b"report", 9.0 if n in self.slow else 0.0)
+
+        answer(early=True)
+        assert self.held.wait(30)
+        if not self.dies:
+            answer(early=False)
+        return not self.dies
 
     def disconnect(self) -> None:
         self.dies = True
@@ -288,6 +379,24 @@ class Members:
     steps: list[Callable[[JobParameters], bytes | None]]
     now: list[float]
 
+    def begin(self, *numbers: int) -> tuple[list[threading.Thread], dict[int, Any]]:
+        """Begin steps of members on threads, the first ahead of the others; return these, and what they give."""
+        found: dict[int, Any] = {}
+
+        def run(number: int) -> None:
+            try:
+                found[number] = self.steps[number](JobParameters(1, 1))
+            except UnavailableError as error:
+                found[number] = error.condition
+
+        threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in numbers]
+        threads[0].start()
+        until(lambda: self.relay.rounds == [[numbers[0]]])
+        for each in threads[1:]:
+            each.start()
+        until(lambda: len(self.job._waiting) == len(numbers) - 1)
+        return threads, found
+
 
 @pytest.fixture
 def members(monkeypatch: pytest.MonkeyPatch) -> Members:
@@ -297,7 +406,8 @@ def members(monkeypatch: pytest.MonkeyPatch) -> Members:
     monkeypatch.setattr(LongRunningJob, "_begin", lambda job, begin: None)
     job, relay = LongRunningJob(SimpleNamespace(sparkContext=None), None, 1), Answers()  # type: ignore[arg-type]
     job._relay = relay  # type: ignore[assignment]
-    steps = [job.add(unit, lambda *_: None) for unit in ("a", "b", "c")]  # type: ignore[arg-type, return-value]
+    added = [job.add(unit, lambda *_: None) for unit in ("a", "b", "c")]  # type: ignore[arg-type, return-value]
+    steps = [partial(lambda step, parameters: step(parameters, b""), each) for each in added]
     for number, member in enumerate(job._members):
         member.number = number
     return Members(job, relay, steps, now)
@@ -305,20 +415,66 @@ def members(monkeypatch: pytest.MonkeyPatch) -> Members:
 
 def test_steps_that_wait_share_the_next_round(members: Members) -> None:
     members.relay.held.clear()
-    found: list[bytes | None] = []
-    threads = [
-        threading.Thread(target=lambda step=step: found.append(step(JobParameters(1, 1)))) for step in members.steps
-    ]
-    threads[0].start()
-    until(lambda: members.relay.rounds == [[0]])
-    for each in threads[1:]:
-        each.start()
-    until(lambda: len(members.job._waiting) == 2)
+    threads, found = members.begin(0, 1, 2)
     members.relay.held.set()
     for each in threads:
         each.join(30)
-    assert found == [b"report"] * 3
+    assert found == dict.fromkeys(range(3), b"report")
     assert [sorted(each) for each in members.relay.rounds] == [[0], [1, 2]]
+
+
+def test_a_step_goes_on_when_it_is_reported_though_its_round_goes_on(members: Members) -> None:
+    members.relay.held.clear()
+    members.relay.early = {1}
+    first, found = members.begin(0, 1, 2)
+    members.relay.held.set()
+    until(lambda: len(found) == 3)
+    members.relay.held.clear()
+    members.relay.rounds.clear()
+    threads, found = members.begin(1)
+    threads[0].join(20)
+    assert found == {1: b"report"}
+    members.job.cancel_steps("b")  # its step has left the round
+    assert not members.relay.dies
+    members.relay.held.set()
+    for each in (*first, *threads):
+        each.join(30)
+
+
+def test_a_round_that_dies_leaves_its_reported_steps_alone(members: Members) -> None:
+    members.relay.held.clear()
+    members.relay.early = {1}
+    threads, found = members.begin(1, 0, 2)
+    members.relay.disconnect()
+    for each in threads:
+        each.join(30)
+    assert found == {1: b"report", 0: None, 2: None}
+    assert [each.alone for each in members.job._members] == [1, None, 1]
+
+
+def test_every_other_member_is_lent_once_it_has_taken_long(members: Members) -> None:
+    for lent in ([], [1]):
+        members.relay.slow = {1}
+        members.relay.held.clear()
+        members.relay.rounds.clear()
+        threads, _ = members.begin(2, 0, 1)
+        members.relay.held.set()
+        for each in threads:
+            each.join(30)
+        assert members.relay.lent[-1] == lent
+    assert members.steps[1](JobParameters(2, 2)) == b"report"
+    assert members.relay.lent[-1] == [], "the sink task would have nothing to do"
+
+
+def test_an_error_of_the_relay_is_raised_by_its_steps(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> bool:
+        raise ValueError("told to fail")
+
+    monkeypatch.setattr(members.relay, "round", fails)
+    with pytest.raises(ValueError, match="told to fail"):
+        members.steps[0](JobParameters(1, 1))
+    monkeypatch.undo()
+    assert members.steps[0](JobParameters(2, 2)) == b"report"
 
 
 def test_a_plan_serves_all_runs_with_the_same_members(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,20 +533,7 @@ def test_a_member_that_fails_only_in_rounds_leaves_for_a_while(members: Members)
 
 def test_a_cancelled_step_raises_whether_it_goes_round_or_waits_and_another_gets_its_own_job(members: Members) -> None:
     members.relay.held.clear()
-    found: dict[int, Any] = {}
-
-    def run(number: int) -> None:
-        try:
-            found[number] = members.steps[number](JobParameters(1, 1))
-        except UnavailableError as error:
-            found[number] = error.condition
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(3)]
-    threads[0].start()
-    until(lambda: members.relay.rounds == [[0]])
-    for each in threads[1:]:
-        each.start()
-    until(lambda: len(members.job._waiting) == 2)
+    threads, found = members.begin(0, 1, 2)
     members.job.cancel_steps("b")  # waits
     assert not members.relay.dies, "the round of others goes on"
     members.job.cancel_steps("a")  # goes round

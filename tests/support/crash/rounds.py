@@ -21,12 +21,13 @@ PATIENCE = 60.0
 long_running.STEPS_BEFORE = 0
 long_running.QUICK_SECONDS = PATIENCE
 long_running.MOST_BACKOFF = 0.0
+long_running.LENT_SECONDS = 0.0
 execute = LongRunningJob._step
 
 
-def waiting(self: LongRunningJob, member: Any, parameters: JobParameters) -> bytes | None:
+def waiting(self: LongRunningJob, member: Any, parameters: JobParameters, given: bytes) -> bytes | None:
     deadline = time.monotonic() + PATIENCE
-    while (report := execute(self, member, parameters)) is None and time.monotonic() < deadline:
+    while (report := execute(self, member, parameters, given)) is None and time.monotonic() < deadline:
         member.alone = None
         time.sleep(0.02)
     if report is not None:

@@ -135,6 +135,7 @@ class ViewPlans:
 
     def tried(self, job: ViewJob, step: ViewStep) -> TriedInputs:
         """Return the inputs of a job that failed, with columns that are NULL where they fail; as `of` takes them."""
+        self._jobs.group.join(self._unit.name)
         rows = step.rows(f"{self._unit.name}:tried")  # this reads some rows of sources, apart from the step's job
         streams, read = self._frames.weighted(job, rows, step.clock), partial(self._channel, step.channels)
         return self._frames.tried(job, streams, step.there, read, step.held, first=step.first)
@@ -155,6 +156,7 @@ class ViewPlans:
     def _made_anew(self, job: ViewJob, step: ViewStep, *, net: bool, tried: TriedInputs) -> StepPlan:
         """Return the plan of a job for one step alone."""
         planner = self._jobs.planner
+        self._jobs.group.join(self._unit.name)
         divided = step.divided and not is_one_task(job)
         told = None if step.named is None or self._cache is None else self._cache.frames(step.named)
         streams = self._frames.weighted(job, step.rows(None) if told is None else told, step.clock)

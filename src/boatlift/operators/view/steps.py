@@ -140,7 +140,7 @@ class ViewSteps(Steps):
 
     def _run(self, take: StepInput, state: Any) -> StepResult:
         began, jobs, unit = time.perf_counter(), self._jobs, self._unit
-        jobs.begin(unit.name, take)
+        jobs.check(unit.name, take)
         jobs.inputs.verify_recorded((take,))
         sent = jobs.inputs.sent(take)
         weight = jobs.inputs.weight(sent)

@@ -63,13 +63,21 @@ class Jobs:
         """Begin a job: from now on the jobs of this thread belong to a unit.
 
         Raises:
+            UnavailableError, BoatliftError: as `check`.
+        """
+        self.check(unit, take)
+        self.group.join(unit)
+
+    def check(self, unit: str, take: StepInput) -> None:
+        """Check that a step may begin. A step that goes round needs no more: calls of Spark are slow.
+
+        Raises:
             UnavailableError: `[STEP_FAILED]` the run is cancelled.
             BoatliftError: a setting on which results depend has changed.
         """
         if self.group.ended:
             raise UnavailableError("STEP_FAILED", f"step {take.number} of {unit} was not begun: the run is cancelled")
         self._settings.check()
-        self.group.join(unit)
 
     def explained(self, unit: CompiledUnit, take: StepInput, job: Callable[[], Made]) -> Made:
         """Run a job, and raise Spark's errors as errors of Boatlift.

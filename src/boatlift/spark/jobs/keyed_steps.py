@@ -66,6 +66,7 @@ class KeyedSteps(JobSteps):
             receipts, seconds = self._job(takes, located, clocks)
         if self._kernel.time is not KernelTime.NONE and not any(receipts):
             # Rows that Spark knows to be empty have no task, but the state's time passes.
+            self._jobs.group.join(self._unit.name)
             receipts = self._jobs.planner.without_rows(self._keyed_job, takes).run(
                 self._state.located(held), clocks=clocks, answers=self._answers(takes)
             )

@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +25,7 @@ from boatlift.runtime.engine import Activity
 from boatlift.spark.jobs.barrier import Slots, driver_host, open_listener, shut, slot_count
 from boatlift.spark.jobs.job_group import JobGroup
 from boatlift.spark.jobs.members import IDLE_TIMEOUT, WIDTH, MakeFrame, Members
+from boatlift.spark.jobs.planner import InRound
 from boatlift.spark.plans.common_plan import NotRowByRowError
 from boatlift.spark.session.settings import START_SETTINGS
 from boatlift.spark.session.worker_pools import LONG_RUNNING, session_beside, workers_of
@@ -33,6 +34,7 @@ from boatlift.spark.tasks.long_running import (
     PRIME,
     READS,
     TAKES,
+    OrderedStep,
     Round,
     RoundAnswer,
 )
@@ -70,34 +72,50 @@ class LongRunningRelay:
         with self._lock:
             return self._ready is not None
 
-    def round(self, steps: list[tuple[int, JobParameters]]) -> list[tuple[bytes, float]] | None:
-        """Execute steps, and return their reports and seconds; None if no task is available.
+    def round(self, steps: list[OrderedStep], lent: list[int], answered: Callable[[int, bytes, float], None]) -> bool:
+        """Execute steps, and report each as soon as it is executed; one thread at a time calls this.
 
-        One thread at a time calls this.
+        Args:
+            lent: The places of the steps that the source task may execute.
+            answered: Takes the place of a step, its report, which is empty if it failed, and its seconds.
+
+        Returns:
+            Whether all steps were reported; those that were not have failed with the tasks, or found none.
         """
         with self._lock:
             attempt = self._ready
             if attempt is None:
-                return None
+                return False
             tasks = self._there[attempt]
-        rows = b""
-        while True:
-            with self._lock:
-                if self._ready != attempt:
-                    return None
-                self._number += 1
-                order = msgspec.msgpack.encode(Round(self._number, steps))
-                further = msgspec.msgpack.encode(Round(self._number, [], rows)) if rows else order
-            try:
-                tasks[READS].send_bytes(further)
-                tasks[TAKES].send_bytes(order)
-                answer: RoundAnswer = _ANSWERS.decode(tasks[TAKES].recv_bytes())
-            except (OSError, EOFError):
-                self.disconnect()
-                return None
-            if not answer.rows:
-                return answer.reports
-            rows = answer.rows
+        left, rows, further = len(steps), b"", True
+        try:
+            while left:
+                if further:
+                    with self._lock:
+                        if self._ready != attempt:
+                            return False
+                        self._number += 1
+                        number = self._number
+                    order = msgspec.msgpack.encode(Round(number, steps, lent=lent))
+                    tasks[READS].send_bytes(msgspec.msgpack.encode(Round(number, [], rows)) if rows else order)
+                    tasks[TAKES].send_bytes(order)
+                    further = False
+                for each in wait(tasks.values()) if lent else (tasks[TAKES],):
+                    assert isinstance(each, Connection)
+                    answer: RoundAnswer = _ANSWERS.decode(each.recv_bytes())
+                    if answer.lent:
+                        taken = [steps[place] for place in answer.lent]
+                        lends = Round(number, taken, lent=answer.lent, lent_rows=answer.lent_rows)
+                        tasks[READS].send_bytes(msgspec.msgpack.encode(lends))
+                    for place, report, seconds in answer.reports:
+                        left -= 1
+                        answered(place, report, seconds)
+                    if answer.rows:
+                        rows, further = answer.rows, True
+        except (OSError, EOFError):
+            self.disconnect()
+            return False
+        return True
 
     def begin(self) -> None:
         """Let tasks join, from now until `end`."""
@@ -150,6 +168,9 @@ STEPS_BEFORE = 8
 QUICK_SECONDS = 5.0
 """Steps at a larger distance are not in quick succession."""
 
+LENT_SECONDS = 0.002
+"""Steps are lent to the source task if they took longer than this at the last time: their rows make a detour."""
+
 SLOW_SECONDS, BAD_STEPS = 0.25, 3
 """A member with so many steps in a row that take this long, or fail, has jobs of its own for a while."""
 
@@ -195,23 +216,36 @@ class _Member:
     alone: int | None = None  # the step that failed here, and needs a job of its own
     cancelled: int = 0
     bad: int = 0  # steps in a row
+    seconds: float = 0.0  # of its last step
     apart_until: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
 class _QueuedStep:
     member: _Member
-    parameters: JobParameters
+    step: OrderedStep
     cancelled: int
-    done: bool = False
     report: bytes | None = None
+    error: BaseException | None = None
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+def _lent(steps: Sequence[_QueuedStep]) -> list[int]:
+    """Return the places of the steps that are lent: every other member, always the same, as each task opens its runs.
+
+    None are if the detour of their rows would take longer than they do, or if the sink task would have none.
+    """
+    lent = [place for place, each in enumerate(steps) if each.member.number is not None and each.member.number % 2]
+    pays = sum(steps[place].member.seconds for place in lent) > LENT_SECONDS
+    return lent if pays and len(lent) < len(steps) else []
 
 
 class LongRunningJob:
     """The long-running job of a dataflow: begins when small steps come quickly, and ends when none come.
 
     Laws:
-        * A step whose round fails has a job of its own, once; the other steps of its unit go round again.
+        * A step goes on as soon as it is reported; it does not wait for the others of its round.
+        * A step whose round fails before has a job of its own, once; the other steps of its unit go round again.
         * A unit whose steps are slow has jobs of its own for a while, if other units would wait for it.
 
     Args:
@@ -227,6 +261,8 @@ class LongRunningJob:
         self._waiting: list[_QueuedStep] = []
         self._round: list[_QueuedStep] = []
         self._lock, self._turn = threading.Lock(), threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._rounding: threading.Thread | None = None
         self._thread: threading.Thread | None = None
         self._quick, self._last, self._failures, self._not_before = 0, 0.0, 0, 0.0
         self._rounds = 0
@@ -235,7 +271,7 @@ class LongRunningJob:
         self._address: RelayAddress | None = None
         self._planned: tuple[list[_Member], DataFrame | None] | None = None
 
-    def add(self, unit: str, make: MakeFrame) -> Callable[[JobParameters], bytes | None]:
+    def add(self, unit: str, make: MakeFrame) -> InRound:
         """Add a member to all jobs from now on; return the function that executes a step of it in a round.
 
         The function returns the step's report, or None if the step needs a job of its own. It raises
@@ -243,21 +279,27 @@ class LongRunningJob:
         """
         member = _Member(unit, make)
         self._members.append(member)
-        return lambda parameters: self._step(member, parameters)
+        return lambda parameters, given: self._step(member, parameters, given)
 
-    def _step(self, member: _Member, parameters: JobParameters) -> bytes | None:
+    def _step(self, member: _Member, parameters: JobParameters, given: bytes) -> bytes | None:
         now = time.monotonic()
         if member.unfit or member.alone == parameters.first or now < member.apart_until:
             return None
         member.alone = None
-        mine = _QueuedStep(member, parameters, member.cancelled)
-        with self._lock:
+        mine = _QueuedStep(member, OrderedStep(-1, parameters, given), member.cancelled)
+        with self._changed:
+            if self._closed:
+                return None
             self._quick = self._quick + 1 if now - self._last < QUICK_SECONDS else 0
             self._waiting.append(mine)
-        with self._turn:
-            if not mine.done:
-                self._go_round()
+            if self._rounding is None:
+                self._rounding = threading.Thread(target=self._go_round, name="rounds", daemon=True)
+                self._rounding.start()
+            self._changed.notify()
+        mine.done.wait()
         self._last = time.monotonic()
+        if mine.error is not None:
+            raise mine.error
         if mine.report is None:
             if member.cancelled != mine.cancelled or self._cancelled:
                 raise UnavailableError("STEP_FAILED", f"step {parameters.first} of {member.unit} was cancelled")
@@ -265,26 +307,53 @@ class LongRunningJob:
         return mine.report
 
     def _go_round(self) -> None:
-        """Execute all steps that wait."""
-        with self._lock:
-            together, self._waiting = self._waiting, []
-            wanted = [each for each in together if each.member.cancelled == each.cancelled]
-            numbered = [(each.member.number, each.parameters) for each in wanted if each.member.number is not None]
-            self._round = [each for each in wanted if each.member.number is not None]
-            self._rounds += 1
+        """Execute the steps that wait, round after round, until the job is closed."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                if not self._waiting:
+                    return
+            with self._turn:
+                with self._lock:
+                    together, self._waiting = self._waiting, []
+                    wanted = [each for each in together if each.member.cancelled == each.cancelled]
+                    self._round = [each for each in wanted if each.member.number is not None]
+                    self._rounds += 1
+                    steps = list(self._round)
+                try:
+                    if steps:
+                        self._execute(steps)
+                except BaseException as error:  # noqa: BLE001 - the threads of the steps raise it
+                    for each in together:
+                        each.error = error
+                finally:
+                    with self._lock:
+                        self._round = []
+                    for each in together:
+                        each.done.set()
+
+    def _execute(self, steps: Sequence[_QueuedStep]) -> None:
+        """Execute the steps of a round."""
+        left = dict(enumerate(steps))
+
+        def answered(place: int, report: bytes, seconds: float) -> None:
+            step = left.pop(place)
+            step.report, step.member.seconds = report or None, seconds
+            if not report:
+                step.member.alone = step.step.parameters.first
+            self._judge(step.member, failed=not report, slow=seconds > SLOW_SECONDS)
+            with self._lock:
+                self._round.remove(step)
+            step.done.set()
+
+        ordered = [msgspec.structs.replace(each.step, member=each.member.number) for each in steps]
         was_ready = self._relay.is_ready
-        reports = self._relay.round(numbered) if numbered else None
-        for each, (report, seconds) in zip(self._round, reports or [(b"", 0.0)] * len(numbered), strict=True):
-            each.report = report or None
-            if was_ready and not report:
-                each.member.alone = each.parameters.first
-            self._judge(each.member, failed=reports is not None and not report, slow=seconds > SLOW_SECONDS)
-        if reports is not None:
+        if self._relay.round(ordered, _lent(steps), answered):
             self._failures = 0
-        with self._lock:
-            self._round = []
-        for each in together:
-            each.done = True
+        elif was_ready:
+            for each in left.values():
+                each.member.alone = each.step.parameters.first
+                each.member.bad = 0
 
     def _judge(self, member: _Member, *, failed: bool, slow: bool) -> None:
         """Leave a member out for a while that fails, or that is slow while others wait for it."""
@@ -341,7 +410,9 @@ class LongRunningJob:
 
     def close(self) -> None:
         """End the job, and wait for it."""
-        self._closed = True
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
         self._relay.end()
         if self._thread is not None:
             self._thread.join(IDLE_TIMEOUT)

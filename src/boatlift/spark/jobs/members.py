@@ -90,6 +90,7 @@ class Members:
         self._spark = spark
         self._zone = spark.conf.get("spark.sql.session.timeZone")
         self.branches = Branches(spark)
+        self._readings: list[tuple[ParameterizedTask, StructType]] = []  # each once
         self.sources: list[tuple[LeafRows, ...]] = []
         self.sinks: list[SinkMember] = []
 
@@ -120,7 +121,10 @@ class Members:
 
     def _rows(self, task: ParameterizedTask, schema: StructType, leaf: int, branches: Sequence[Branch]) -> LeafRows:
         readers = tuple((each.rows.number, each.registers) for each in branches if each.leaf == leaf)
-        return LeafRows(task, to_arrow_schema(schema, timezone=self._zone), readers)
+        if (task, schema) not in self._readings:
+            self._readings.append((task, schema))
+        reading = self._readings.index((task, schema))
+        return LeafRows(task, to_arrow_schema(schema, timezone=self._zone), readers, reading)
 
     def frame(self, relay: RelayAddress, spark: SparkSession) -> DataFrame:
         """Return the planned frame of the job.
@@ -133,7 +137,8 @@ class Members:
         """
         given = self.branches.registers
         _, _, *registers = to_arrow_schema(given, timezone=self._zone)
-        source = SourceTask(tuple(self.sources), pa.schema(registers), relay, WIDTH, IDLE_TIMEOUT)
+        tasks = tuple(each.task for each in self.sinks)
+        source = SourceTask(tuple(self.sources), tasks, pa.schema(registers), relay, WIDTH, IDLE_TIMEOUT)
         rows = spark.range(0, 1, 1, 1).mapInArrow(source, given)
         sink = SinkTask(tuple(self.sinks), relay)
         frame = optimised(map_in_arrow(self.branches.plan(rows, spark), self.branches.results, sink, RECEIPTS))

@@ -67,6 +67,7 @@ class PlanCache:
         self._frames: dict[tuple[int, frozenset[str], frozenset[str]], DataFrame | None] = {}
         self._planned_anew: set[tuple[int, frozenset[str]]] = set()
         self._making = threading.Lock()
+        self._begins = partial(jobs.group.join, unit.name)
         self._job = None if needs_own_jobs(unit, jobs.plan) else jobs.long_running
         self._in_round = [
             None if self._job is None else self._job.add(unit.name, partial(self._long_running_frame, each))
@@ -132,7 +133,7 @@ class PlanCache:
             return None
         parameters = self._planner.parameters(number, named.sources, state=state or bool(named.channels))
         in_round = self._in_round[job] if named.small and self._goes_round_alike else None
-        return StepPlan(frame, parameters, channels=named.channels, long_running=in_round)
+        return StepPlan(frame, parameters, channels=named.channels, long_running=in_round, begins=self._begins)
 
     def in_round(self, number: int, job: int, named: ToldInputs | None = None) -> StepPlan:
         """Return the plan of a job of a step that only a round of the long-running job executes.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -65,6 +65,9 @@ Hashes = Callable[[pa.RecordBatch], npt.NDArray[np.uint64]]
 LastStage = Callable[[DataFrame, Sequence[str], ArrowTask], DataFrame]
 """Makes the planned frame whose rows are the receipts of a task over some columns of a frame."""
 
+InRound = Callable[[JobParameters, bytes], bytes | None]
+"""Runs a step in a round, with the content of its input file; returns its report, or None if no round takes it."""
+
 RecordedAnswers = dict[str, list[str]] | None
 """The recorded answers of the external system to a step, by key; None if the step asks now."""
 
@@ -82,8 +85,9 @@ class StepPlan:
         pieces: For each task the places of its rows, if they are divided already.
         barrier: The number of barrier tasks; else 0.
         channels: The files of each channel with rows of other units, if the plan does not hold them.
-        long_running: Runs a step in the long-running job and returns the report of its one task; None while
-            that job is not available.
+        long_running: Runs a step, with the content of its input file, in the long-running job and returns the report
+            of its one task; None while that job is not available.
+        begins: Called before a job of this step alone begins.
     """
 
     frame: DataFrame | None
@@ -91,7 +95,8 @@ class StepPlan:
     pieces: list[list[DividedBatches]] | None = None
     barrier: int = 0
     channels: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    long_running: Callable[[JobParameters], bytes | None] | None = None
+    long_running: InRound | None = None
+    begins: Callable[[], None] = lambda: None
 
     def run(
         self,
@@ -127,7 +132,7 @@ class StepPlan:
         context = self.frame.sparkSession.sparkContext
         with ExitStack() as running:
             barrier = running.enter_context(BarrierTasks(self.barrier, context).running()) if self.barrier else None
-            self._write_input(
+            given = self._packed(
                 TaskInput(
                     {part: list(runs) for part, runs in held.items()},
                     self.pieces,
@@ -140,8 +145,7 @@ class StepPlan:
                     dict(passed),
                 )
             )
-            running.callback(self.discard)
-            reports = [self._checked(each) for each in self._reports(self.frame)]
+            reports = [self._checked(each) for each in self._reports(self.frame, given)]
         receipts = sorted((report.receipts for report in reports), key=lambda made: made[0].partition)
         return [list(made) for made in zip(*receipts, strict=True)] if receipts else [[] for _ in self.parameters.times]
 
@@ -154,20 +158,25 @@ class StepPlan:
         if self.long_running is None:
             return None
         every = {name: list(files) for each in (self.channels, channels) for name, files in each.items()}
-        self._write_input(TaskInput({}, None, channels=every))
-        try:
-            report = self.long_running(self.parameters)
-        finally:
-            self.discard()
+        report = self.long_running(self.parameters, self._packed(TaskInput({}, None, channels=every)))
         return None if report is None else self._checked(report).receipts
 
-    def _write_input(self, given: TaskInput) -> None:
+    def _packed(self, given: TaskInput) -> bytes:
+        return msgspec.msgpack.encode(given) if self.parameters.input_file else b""
+
+    @contextmanager
+    def _input_file(self, given: bytes) -> Iterator[None]:
+        """Have the input in its file until the end of the block, with the divided rows that it names."""
         if input_file := self.parameters.input_file:
             try:
                 with writing(input_file):
-                    Path(input_file).write_bytes(msgspec.msgpack.encode(given))
+                    Path(input_file).write_bytes(given)
             except OSError as error:
                 raise UnavailableError("STORE_FAILED", f"cannot write {input_file}: {error}") from error
+        try:
+            yield
+        finally:
+            self.discard()
 
     def _checked(self, packed: bytes) -> Report:
         report: Report = _REPORTS.decode(packed)
@@ -175,11 +184,12 @@ class StepPlan:
             raise InternalError("INTERNAL", f"tasks of step {self.parameters.first} ran another one: please report it")
         return report
 
-    def _reports(self, frame: DataFrame) -> list[bytes]:
-        if self.long_running is not None and (report := self.long_running(self.parameters)) is not None:
+    def _reports(self, frame: DataFrame, given: bytes) -> list[bytes]:
+        if self.long_running is not None and (report := self.long_running(self.parameters, given)) is not None:
             return [report]
+        self.begins()
         context = frame.sparkSession.sparkContext
-        with self.parameters.to_tasks(context), unsealing(context):
+        with self._input_file(given), self.parameters.to_tasks(context), unsealing(context):
             return [bytes(row[0]) for row in frame.collect()]
 
     def discard(self) -> None:

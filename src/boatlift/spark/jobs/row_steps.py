@@ -64,9 +64,11 @@ class JobSteps(Steps):
             The receipts of each step, and the duration in seconds.
         """
         began, jobs = time.perf_counter(), self._jobs
-        jobs.begin(self._unit.name, takes[0])
+        jobs.check(self._unit.name, takes[0])
         jobs.inputs.verify_recorded(takes)
         plan = planned() if planned is not None else self._ahead.take(takes) or self._plan(takes)
+        if plan.long_running is None:
+            jobs.group.join(self._unit.name)
         runs = held()
         try:
             receipts = plan.run(runs, clocks=clocks, answers=self._answers(takes))
@@ -81,12 +83,12 @@ class JobSteps(Steps):
         return [take.determinant for take in takes] if self._unit.unit.records_answers else []
 
     def _plan(self, takes: Sequence[StepInput]) -> StepPlan:
+        if len(takes) == 1 and self._cache is not None and (cached := self._cached(self._cache, takes[0])):
+            return cached
         self._jobs.group.join(self._unit.name)
         if len(takes) > 1:
             return self._planned_together(takes)
         (take,) = takes
-        if self._cache is not None and (cached := self._cached(self._cache, take)):
-            return cached
         rows, weight = self._jobs.inputs.rows(self._jobs.spark, self._unit, take)
         return self._planned(self._unit.frame(rows, clock_of(take)), weight, take.number)
 

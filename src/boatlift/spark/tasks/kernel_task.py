@@ -32,7 +32,14 @@ from boatlift.spark.tasks.barrier import RelayAddress, joined
 from boatlift.spark.tasks.divide import DividedBatches, read_pieces
 from boatlift.spark.tasks.inputs import by_input
 from boatlift.spark.tasks.loop_checkpoint_files import LoopCheckpointFiles
-from boatlift.spark.tasks.parameters import JobParameters, attempt, guarded, job_parameters, partition
+from boatlift.spark.tasks.parameters import (
+    JobParameters,
+    attempt,
+    guarded,
+    input_of_order,
+    job_parameters,
+    partition,
+)
 from boatlift.spark.tasks.stage import Output, Report, TaskReceipt, fresh_run, packed, stage_all
 from boatlift.state.codec import ValueCodec
 from boatlift.state.expiry import ExpiryColumn
@@ -73,8 +80,8 @@ _INPUTS = packed_decoder(TaskInput)
 
 
 def task_input(parameters: JobParameters) -> TaskInput:
-    """Return the input file's content for the parameters of a job."""
-    given: TaskInput = _INPUTS.decode(Path(fetched(parameters.input_file)).read_bytes())
+    """Return the input file's content for the parameters of this task's job."""
+    given: TaskInput = _INPUTS.decode(input_of_order() or Path(fetched(parameters.input_file)).read_bytes())
     return given
 
 

@@ -4,15 +4,16 @@ The users' expressions run between them, in the JVM. Steps of many units go roun
 a *round*. The source task reads their rows, each with the number of its branch (`spark.plans.branches`), and sends
 *markers* behind them. Markers push the last rows through all buffers on the way. The sink task collects the rows of a
 round until the first marker comes, processes the rows of each step as the job of this step alone would, and sends all
-reports to the driver, each with the seconds that it took. Rows on which it has called Python functions go on to the
-next branch before: the driver sends them to the source task in a further order of the same round. Neither task keeps
+reports to the driver, each as soon as it is there. Rows on which it has called Python functions go on to the next
+branch before: the driver sends them to the source task in a further order of the same round. The source task has
+nothing to do meanwhile, so it can be lent steps: it processes their rows as the sink task would. Neither task keeps
 anything from round to round.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
@@ -27,7 +28,7 @@ from boatlift.dataflow.columns import BRANCH, MARK
 from boatlift.decoders import packed_decoder
 from boatlift.errors import InternalError
 from boatlift.spark.tasks.barrier import RelayAddress, connected
-from boatlift.spark.tasks.parameters import JobParameters, as_job, attempt, guarded
+from boatlift.spark.tasks.parameters import JobParameters, ReadsToldSource, as_job, attempt, guarded
 from boatlift.spark.tasks.python_calls import PythonCalls
 
 READS, TAKES = 0, 1
@@ -47,31 +48,52 @@ SlotPlace = int | None | tuple["SlotPlace", ...]
 """The slot of a column; None: the column is NULL; a tuple: it is a struct of these."""
 
 
+class OrderedStep(msgspec.Struct, frozen=True, array_like=True):
+    """A step of a round.
+
+    Attributes:
+        member: The number of its member.
+        parameters: Those of a job for this step alone.
+        given: The content of that job's input file; empty if it has none.
+    """
+
+    member: int
+    parameters: JobParameters
+    given: bytes = b""
+
+
 class Round(msgspec.Struct, frozen=True, array_like=True):
     """The order to execute steps, for both tasks.
 
     Attributes:
         number: The order's number, above `PRIME`; unique in an attempt.
-        steps: The number of each member with a step, and the parameters of a job for this step alone.
+        steps: The steps.
         rows: Rows with results of Python functions, as an Arrow stream: for the source task, in place of steps that it
             has read.
+        lent: The places of the steps that the sink task lends.
+        lent_rows: For the source task, which executes the lent steps then: their rows, as Arrow streams.
     """
 
     number: int
-    steps: list[tuple[int, JobParameters]]
+    steps: list[OrderedStep]
     rows: bytes = b""
+    lent: list[int] = []
+    lent_rows: list[bytes] = []
 
 
 class RoundAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """The answer of the sink task to an order.
+    """A part of the answer to an order.
 
     Attributes:
-        reports: The report of each step, and its seconds.
-        rows: As in the next order of the round; empty: the round is complete.
+        reports: The places of steps, with their reports and seconds.
+        rows: As in the next order of the round.
+        lent, lent_rows: As in the order to the source task.
     """
 
-    reports: list[tuple[bytes, float]]
+    reports: list[tuple[int, bytes, float]] = []
     rows: bytes = b""
+    lent: list[int] = []
+    lent_rows: list[bytes] = []
 
 
 _ROUNDS = packed_decoder(Round)
@@ -95,25 +117,38 @@ class LeafRows:
             of the job's one partition.
         schema: The columns of the rows.
         branches: The number of each branch that takes the rows, and the place of each column among the registers.
+        reading: A number that tasks share if they are equal.
     """
 
     task: ParameterizedTask
     schema: pa.Schema
     branches: tuple[tuple[int, tuple[int, ...]], ...]
+    reading: int = 0
+
+    def of_source(self, step: OrderedStep) -> tuple[Hashable, ...] | None:
+        """Return a key that two readings share only if they are of one source at one position; None for other rows."""
+        if not isinstance(self.task, ReadsToldSource):
+            return None
+        parameters = step.parameters
+        return self.reading, parameters.first, parameters.last, parameters.source
 
 
 @dataclass(frozen=True, slots=True)
 class SourceTask:
     """Reads the rows of each round, and sends markers behind them.
 
+    Rows that several members read at one position are read once.
+
     Attributes:
         members: For each member of the job the rows that it takes.
+        tasks: For each member its task, as the sink task has it.
         registers: The columns of all rows behind `MARK` and the branch.
         width: The number of rows that buffers on the way collect.
         timeout: The task ends after this number of seconds without an order.
     """
 
     members: tuple[tuple[LeafRows, ...], ...]
+    tasks: tuple[ArrowTask, ...]
     registers: pa.Schema
     relay: RelayAddress
     width: int
@@ -136,29 +171,61 @@ class SourceTask:
         with connected(self.relay, READS, attempt()) as relay:
             yield from markers(PRIME)
             while (order := _next_order(relay, self.timeout)) is not None:
+                if order.lent_rows:
+                    if not self._execute_lent(relay, order):
+                        return
+                    continue
                 if order.rows:
                     rows = pa.ipc.open_stream(order.rows).read_all()
                     mark = pa.array(np.full(len(rows), -order.number, np.int32))
                     yield from one_batch([rows.append_column(MARK, mark)])
                 else:
-                    read = (self._read(member, parameters, order.number, handed) for member, parameters in order.steps)
+                    known: dict[Hashable, list[pa.RecordBatch]] = {}
+                    read = [self._read(step, order.number, handed, known) for step in order.steps]
                     yield from one_batch([rows for each in read for rows in each])
                 yield from markers(order.number)
 
-    def _read(
-        self, member: int, parameters: JobParameters, number: int, handed: Sequence[pa.RecordBatch]
-    ) -> list[pa.Table]:
-        """Return the rows of a step; if they cannot be read, one row says so, and the step gets a job of its own."""
-        names = self.registers.names
+    def _execute_lent(self, relay: Connection, order: Round) -> bool:
+        """Execute lent steps; return whether the driver has their reports."""
         try:
-            with as_job(parameters):
+            for place, step, rows in zip(order.lent, order.steps, order.lent_rows, strict=True):
+                batches = pa.ipc.open_stream(rows).read_all().to_batches()
+                report = _executed(self.tasks[step.member], step, batches)
+                relay.send_bytes(msgspec.msgpack.encode(RoundAnswer([(place, *report)])))
+        except (OSError, EOFError):
+            return False
+        return True
+
+    def _read(
+        self,
+        step: OrderedStep,
+        number: int,
+        handed: Sequence[pa.RecordBatch],
+        known: dict[Hashable, list[pa.RecordBatch]],
+    ) -> list[pa.Table]:
+        """Return the rows of a step; if they cannot be read, one row says so, and the step gets a job of its own.
+
+        Args:
+            known: The rows of sources that the round has read, by `LeafRows.of_source`.
+        """
+        names = self.registers.names
+
+        def rows_of(leaf: LeafRows) -> list[pa.RecordBatch]:
+            key = leaf.of_source(step)
+            if key is not None and key in known:
+                return known[key]
+            rows = [_as(each, leaf.schema) for each in leaf.task(iter(handed)) if each.num_rows]
+            if key is not None:
+                known[key] = rows
+            return rows
+
+        try:
+            with as_job(step.parameters, step.given):
                 read = [
-                    (leaf, [_as(rows, leaf.schema) for rows in leaf.task(iter(handed)) if rows.num_rows])
-                    for leaf in self.members[member]
-                    if leaf.task.is_named(parameters)
+                    (leaf, rows_of(leaf)) for leaf in self.members[step.member] if leaf.task.is_named(step.parameters)
                 ]
         except Exception:  # noqa: BLE001 - the job of this step alone raises it again
-            return [self._rows(1, _NO_BRANCH - 1 - member, -number)]
+            return [self._rows(1, _NO_BRANCH - 1 - step.member, -number)]
         return [
             self._rows(
                 len(rows), branch, -number, dict(zip(map(names.__getitem__, registers), rows.columns, strict=True))
@@ -323,52 +390,70 @@ class SinkTask:
         Returns:
             Whether the round goes on with another order; None if the driver is gone.
         """
-        answer = RoundAnswer([])
         try:
-            if number != PRIME:
-                order: Round = _ROUNDS.decode(relay.recv_bytes())
-                guarded("a long-running job", partial(_check, number, order.number - 1))
-                called = [rows for step in order.steps for rows in self._called(*step, so_far)]
-                if called:
-                    answer = RoundAnswer([], _stream(called))
-                else:
-                    answer = RoundAnswer([self._report(*step, so_far) for step in order.steps])
-            relay.send_bytes(msgspec.msgpack.encode(answer))
+            if number == PRIME:
+                relay.send_bytes(msgspec.msgpack.encode(RoundAnswer()))
+                return False
+            order: Round = _ROUNDS.decode(relay.recv_bytes())
+            guarded("a long-running job", partial(_check, number, order.number - 1))
+            called = [rows for step in order.steps for rows in self._called(step, so_far)]
+            if called:
+                relay.send_bytes(msgspec.msgpack.encode(RoundAnswer(rows=_stream(called))))
+                return True
+            for answer in self._answers(order, so_far):
+                relay.send_bytes(msgspec.msgpack.encode(answer))
         except (OSError, EOFError):
             return None
-        return bool(answer.rows)
+        return False
 
-    def _called(self, number: int, parameters: JobParameters, so_far: _RoundSoFar) -> list[pa.Table]:
+    def _called(self, step: OrderedStep, so_far: _RoundSoFar) -> list[pa.Table]:
         """Return the rows of a member with the results of Python functions whose arguments have come."""
         called: list[pa.Table] = []
-        began = time.perf_counter()
+        began, number = time.perf_counter(), step.member
         for each in self.members[number].calls:
             given = so_far.rows.pop(each.rows.number, None)
             if given is None:
                 continue
             try:
-                with as_job(parameters):
+                with as_job(step.parameters, step.given):
                     called.append(each.of(*given))
             except Exception:  # noqa: BLE001 - the job of this step alone raises it again
                 so_far.rows[_NO_BRANCH - 1 - number] = given
         so_far.seconds[number] = so_far.seconds.get(number, 0.0) + time.perf_counter() - began
         return called
 
-    def _report(self, number: int, parameters: JobParameters, so_far: _RoundSoFar) -> tuple[bytes, float]:
-        """Return the report of a step, and its seconds.
+    def _answers(self, order: Round, so_far: _RoundSoFar) -> Iterator[RoundAnswer]:
+        """Yield the rows of the lent steps, then the report of each other step once it is there.
 
-        The report is empty if the step fails, because the job of this step alone raises the error.
+        A report is empty if the step fails, because the job of this step alone raises the error.
+        """
+        left, lent = dict(enumerate(order.steps)), dict[int, bytes]()
+        for place in order.lent:
+            rows = self._rows_of(left[place].member, so_far)
+            if rows:  # else there is nothing to gain, or the step has failed
+                lent[place] = _stream([pa.Table.from_batches(rows)])
+                del left[place]
+        if lent:
+            yield RoundAnswer(lent=list(lent), lent_rows=list(lent.values()))
+        for place, step in left.items():
+            rows = self._rows_of(step.member, so_far)
+            report, seconds = (b"", 0.0) if rows is None else _executed(self.members[step.member].task, step, rows)
+            yield RoundAnswer([(place, report, seconds + so_far.seconds.get(step.member, 0.0))])
+
+    def _rows_of(self, number: int, so_far: _RoundSoFar) -> list[pa.RecordBatch] | None:
+        """Return the rows of a member as one batch, as the job of its step alone would have them.
+
+        Returns:
+            None if they could not be read, or not be computed.
         """
         if _NO_BRANCH - 1 - number in so_far.rows:
-            return b"", 0.0
-        member, began = self.members[number], time.perf_counter()
+            return None
+        branches = self.members[number].branches
         try:
-            given = [each.of(*so_far.rows[each.number]) for each in member.branches if each.number in so_far.rows]
-            with as_job(parameters):
-                (made,) = member.task(iter(_together(given)))
-        except Exception:  # noqa: BLE001 - see above
-            return b"", 0.0
-        return bytes(made.column(0)[0].as_py()), time.perf_counter() - began + so_far.seconds.get(number, 0.0)
+            given = [each.of(*so_far.rows[each.number]) for each in branches if each.number in so_far.rows]
+            return [pa.concat_batches(given)] if given else []
+        except Exception:  # noqa: BLE001 - the job of this step alone raises it again
+            return None
 
 
 def _by_branch(rows: Sequence[pa.RecordBatch]) -> dict[int, tuple[pa.RecordBatch, pa.Array]]:
@@ -389,9 +474,15 @@ def _stream(tables: Sequence[pa.Table]) -> bytes:
     return bytes(stream.getvalue())
 
 
-def _together(rows: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Return the rows of a step as one batch, as the job of this step alone would have them."""
-    return [pa.concat_batches(rows)] if rows else []
+def _executed(task: ArrowTask, step: OrderedStep, rows: Sequence[pa.RecordBatch]) -> tuple[bytes, float]:
+    """Return the report of a step over its rows, which is empty if the step fails, and its seconds."""
+    began = time.perf_counter()
+    try:
+        with as_job(step.parameters, step.given):
+            (made,) = task(iter(rows))
+    except Exception:  # noqa: BLE001 - the job of this step alone raises it again
+        return b"", 0.0
+    return bytes(made.column(0)[0].as_py()), time.perf_counter() - began
 
 
 def _check(step: int, after: int) -> None:

@@ -7,6 +7,7 @@ many steps, and a leftover task of an older job reads the parameters of that job
 from __future__ import annotations
 
 import base64
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ class JobParameters(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         first, last: The steps that the job runs.
         input_file: The file with their input (`TaskInput`), which is too large for a property; empty: there is none.
+            An order of a long-running job has its content instead (`input_of_order`).
         source: The positions of the step's sources, if the plan does not hold them (`told_sources`). The task that
             reads a source gets only the position of its source, in the source's own encoding.
     """
@@ -57,30 +59,45 @@ class JobParameters(msgspec.Struct, frozen=True, array_like=True):
 _PARAMETERS = packed_decoder(JobParameters)
 
 
-_overrides: list[JobParameters] = []
-"""The parameters of the step that a task of a long-running job executes; a worker has one task at a time."""
+class _Overrides(threading.local):
+    """The parameters of the steps that a task of a long-running job executes, each with its input."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[JobParameters, bytes]] = []
+
+
+_overrides = _Overrides()
 
 
 @contextmanager
-def as_job(parameters: JobParameters) -> Iterator[None]:
-    """Run the block as a task of a job with these parameters."""
-    _overrides.append(parameters)
+def as_job(parameters: JobParameters, given: bytes = b"") -> Iterator[None]:
+    """Run the block as a task of a job with these parameters.
+
+    Args:
+        given: The content of the input file; empty: it is in the file.
+    """
+    _overrides.steps.append((parameters, given))
     try:
         yield
     finally:
-        _overrides.pop()
+        _overrides.steps.pop()
 
 
 def job_parameters() -> JobParameters:
     """Return the parameters of this task's job."""
-    if _overrides:
-        return _overrides[-1]
+    if _overrides.steps:
+        return _overrides.steps[-1][0]
     context = TaskContext.get()
     text = None if context is None else context.getLocalProperty(_PROPERTY)
     if text is None:
         raise InternalError("INTERNAL", "a task does not know its step: please report it")
     parameters: JobParameters = _PARAMETERS.decode(base64.b64decode(text))
     return parameters
+
+
+def input_of_order() -> bytes:
+    """Return the content of the input file of the step that `as_job` runs; empty if it is in the file."""
+    return _overrides.steps[-1][1] if _overrides.steps else b""
 
 
 def partition() -> int:
@@ -145,7 +162,7 @@ class ReadsToldSource:
         Raises:
             InternalError: the parameters have no position of this source.
         """
-        with as_job(guarded(self.source, self._parameters)):
+        with as_job(guarded(self.source, self._parameters), input_of_order()):
             yield from self.task(batches)
 
     def is_named(self, parameters: JobParameters) -> bool:
