@@ -78,6 +78,7 @@ bench: setup ## Measures against Structured Streaming; writes benchmarks/results
 
 docs: setup ## Writes the generated pages, and builds the site into site/, strictly and offline
 	$(python) scripts/errors_table.py
+	$(python) scripts/metrics_pages.py
 	@test -x .venv-docs/bin/zensical || { python3 -m venv .venv-docs && \
 		.venv-docs/bin/python -m pip install --quiet --require-hashes -r requirements/docs.txt; }
 	PATH=$(CURDIR)/.venv-docs/bin:$$PATH $(python) scripts/site.py

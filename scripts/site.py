@@ -23,6 +23,7 @@ COPIED = (
     "docs/**/*.md",
     "docs/site.css",
     "docs/*.png",
+    "docs/grafana/*",
     "benchmarks/*.md",
     "benchmarks/results/*",
     "examples/*.py",

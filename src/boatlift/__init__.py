@@ -31,10 +31,11 @@ from boatlift.errors import (
 from boatlift.spark.session.on_demand import begin_when_needed as _begin_when_needed
 
 if TYPE_CHECKING:
+    from boatlift.api.background import Running, start
     from boatlift.api.dataflow import Dataflow
     from boatlift.api.evolution import evolution, rewind
     from boatlift.api.reports import plan, status
-    from boatlift.api.running import Running, run, start, store
+    from boatlift.api.running import run, store
     from boatlift.api.streams import Stream
     from boatlift.connectors import (
         delta,
@@ -138,7 +139,8 @@ _LATER = {
         "boatlift.api.dataflow": ("Dataflow",),
         "boatlift.api.evolution": ("evolution", "rewind"),
         "boatlift.api.reports": ("plan", "seen", "status"),
-        "boatlift.api.running": ("Running", "run", "start", "store"),
+        "boatlift.api.background": ("Running", "start"),
+        "boatlift.api.running": ("run", "store"),
         "boatlift.api.streams": ("Stream",),
         "boatlift.connectors": _CONNECTORS,
         "boatlift.operators.custom.operator": ("StatefulOperator",),

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 import boatlift as bl
+from boatlift.metrics.prometheus import CONTENT_TYPE
 from boatlift.web.server import HEADERS, POLICY, PORTS, TOKEN_VARIABLE, listener_at, refuse_open_console
 from support.console import Asked, Reader, consoling
 from support.engine.hosts import crashed
+from support.metrics import scraped
 
 ASSETS = ["/", "/style.css", "/picture.css", "/mark.svg", "/js/main.js"]
 
@@ -56,7 +58,7 @@ def test_every_file_that_the_page_names_is_served(reader: Reader) -> None:
         assert reader.ask(f"/{name}", token="").status == 200, name
 
 
-@pytest.mark.parametrize("path", ["/", "/api/v1/status", "/healthz", "/nothing", "/api/v1/nothing"])
+@pytest.mark.parametrize("path", ["/", "/api/v1/status", "/metrics", "/healthz", "/nothing", "/api/v1/nothing"])
 def test_every_answer_forbids_what_no_page_needs(reader: Reader, path: str) -> None:
     answer = reader.ask(path)
     assert answer.headers["content-security-policy"] == POLICY
@@ -66,7 +68,9 @@ def test_every_answer_forbids_what_no_page_needs(reader: Reader, path: str) -> N
     assert "access-control-allow-origin" not in answer.headers
 
 
-@pytest.mark.parametrize("path", ["/api/v1/status", "/api/v1/snapshot", "/api/v1/nothing", "/api/v1/events"])
+@pytest.mark.parametrize(
+    "path", ["/api/v1/status", "/api/v1/snapshot", "/api/v1/nothing", "/api/v1/events", "/metrics"]
+)
 def test_a_document_needs_the_token(reader: Reader, path: str) -> None:
     assert refused(reader.ask(path, token=""), 401, "BAD_TOKEN")
     assert refused(reader.ask(path, token="another-token-of-theirs"), 401, "BAD_TOKEN")
@@ -101,7 +105,7 @@ def test_its_own_page_is_let_in(reader: Reader) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD"])
-@pytest.mark.parametrize("path", ["/", "/api/v1/status", "/api/v1/events"])
+@pytest.mark.parametrize("path", ["/", "/api/v1/status", "/api/v1/events", "/metrics"])
 def test_nothing_can_be_changed(reader: Reader, method: str, path: str) -> None:
     answer = reader.ask(path, method=method)
     assert (answer.status, answer.headers["allow"]) == (405, "GET")
@@ -112,6 +116,15 @@ def test_nothing_can_be_changed(reader: Reader, method: str, path: str) -> None:
 )
 def test_no_other_file_is_served(reader: Reader, path: str) -> None:
     assert refused(reader.ask(path), 404, "NOT_SERVED")
+
+
+def test_metrics_are_text_for_prometheus(reader: Reader) -> None:
+    answer = reader.ask("/metrics")
+    assert (answer.status, answer.headers["content-type"]) == (200, CONTENT_TYPE)
+    status = reader.document("status")
+    steps = {each["sink"]: each.value for each in scraped(answer.body) if each.name == "boatlift_sink_visible_step"}
+    assert steps == status["sinks"]
+    assert reader.ask("/metrics/").status == reader.ask("/metricsx").status == 404
 
 
 def test_an_equal_document_is_not_sent_again(reader: Reader) -> None:

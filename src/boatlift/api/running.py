@@ -6,8 +6,11 @@ import logging
 import math
 import secrets
 import signal
+import sys
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -15,15 +18,14 @@ from typing import Any, Self
 
 from pyspark.sql import SparkSession
 
-from boatlift.api.asked import KeptTables, QueryAnswer
 from boatlift.api.by_value import pickle_by_value
 from boatlift.api.dataflow import Dataflow
 from boatlift.api.registry import ON_SPARK
 from boatlift.api.rehearsal import Rehearsals
-from boatlift.api.reports import status
+from boatlift.api.served import beside_run
 from boatlift.connectors.kit import checked_options
 from boatlift.dataflow import Plan, plan
-from boatlift.errors import BoatliftError, FencedError, InvalidError
+from boatlift.errors import InvalidError
 from boatlift.runtime.host.admission import wait_for_store
 from boatlift.runtime.host.context import BYTES_IN_FLIGHT, RunOptions
 from boatlift.runtime.host.health import Health, HealthPort
@@ -31,7 +33,6 @@ from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.overrides import source_named
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.standby import run_as_standby
-from boatlift.runtime.inspect.status import DataflowStatus
 from boatlift.runtime.peers.owner import LOOPBACK
 from boatlift.spark.engine import SparkEngine
 from boatlift.spark.session.jvm import kill_jvm_if_hung, raising_jvm_died
@@ -72,6 +73,8 @@ def run(
     replica: bool = False,
     evolve: str = "",
     change: Mapping[str, str] | None = None,
+    console: str = "",
+    otel: bool = False,
     spark: SparkSession | None = None,
     on_progress: Callable[[Progress], None] = _DEFAULTS.on_progress,
 ) -> None:
@@ -119,6 +122,10 @@ def run(
         evolve: The id of the plan by which the store's program becomes this one, as `bl.evolution` or `boatlift plan
             --store` shows it. Any other plan is refused (`[PLAN_CHANGED]`).
         change: Processor to the way in which its change is brought about, as in `bl.evolution`.
+        console: Where the page about the dataflow and its metrics are served, as `host:port`, such as "127.0.0.1:8642".
+            The address is written to standard error.
+        otel: Send metrics and traces by OTLP over HTTP, to where the environment's `OTEL_EXPORTER_OTLP_ENDPOINT` says;
+            needs the extra `otel`.
         spark: The session; if not given, the active one, or a new local one.
         on_progress: Called for each step, commit and checkpoint. If not given, a takeover, and a step or a commit
             without progress, is logged as a warning.
@@ -136,7 +143,41 @@ def run(
         step_timeout, standby or for_handover or replica, for_handover, listen, plain, health, replica, evolve,
         change or {},
     )  # fmt: skip
-    run_with(flow, store, options, spark)
+    with beside(flow, store, options, console, _announce, otel=otel) as watched:
+        run_with(flow, store, watched, spark)
+
+
+@contextmanager
+def beside(
+    flow: Dataflow,
+    store: str | Path | Store,
+    options: RunOptions,
+    console: str,
+    said: Callable[[str], None],
+    *,
+    otel: bool,
+) -> Iterator[RunOptions]:
+    """Serve the console of a run, and send its metrics and traces, in a block.
+
+    Yields:
+        The options of the run, by which it tells them of its progress.
+    """
+
+    def noticed(told: str) -> None:
+        logger.warning("%s: %s", flow.name, told)
+
+    traced = plan(flow) if otel else None
+    with beside_run(store, console=console, traced=traced, said=said, noticed=noticed) as told:
+
+        def watch(progress: Progress) -> None:
+            options.on_progress(progress)
+            told(progress)
+
+        yield replace(options, on_progress=watch)
+
+
+def _announce(url: str) -> None:
+    sys.stderr.write(f"boatlift: the console is at {url}\n")
 
 
 def run_with(flow: Dataflow, store: str | Path | Store, options: RunOptions, spark: SparkSession | None) -> None:
@@ -170,133 +211,18 @@ def run_plan(planned: Plan, store: Store, spark: SparkSession, options: RunOptio
         if port.url:
             options.on_progress(Progress("listening", planned.dataflow, -1, where=f"{port.url}/readyz"))
         if not options.standby:
-            signals.stopping(_host(planned, store, spark, options, health)).run()
+            signals.stopping(host_of(planned, store, spark, options, health)).run()
             return
         life = secrets.token_hex(8)
 
         def new_host() -> Host:
-            return signals.stopping(_host(planned, reopened(store), spark, options, health, life))
+            return signals.stopping(host_of(planned, reopened(store), spark, options, health, life))
 
         def report(said: str) -> None:
             options.on_progress(Progress("standby", planned.dataflow, -1, said=said))
 
         rehearsals = partial(Rehearsals, planned, store, spark, options.bytes_in_flight)
         run_as_standby(new_host, rehearsals, report, lambda: signals.received)
-
-
-class Running:
-    """A dataflow that runs in the background of a notebook; `start` returns it."""
-
-    def __init__(self, host: Host, store: str | Path | Store, planned: Plan, spark: SparkSession) -> None:
-        self._host, self._name, self._store = host, planned.dataflow, store
-        self._planned, self._spark = planned, spark
-        self._tables: KeptTables | None = None
-        self._error: BaseException | None = None
-        with raising_jvm_died():
-            host.claim()
-        self._thread = threading.Thread(target=self._run, name="boatlift")
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            with raising_jvm_died():
-                self._host.run()
-        except BaseException as error:  # noqa: BLE001 - raised by `wait`
-            self._error = error
-        if (ended := self._error) is not None:
-            told = str(ended) if isinstance(ended, BoatliftError) else repr(ended)
-            advice = "" if isinstance(ended, FencedError) else "; start it again, and it goes on"
-            logger.error("%s runs no longer: %s (wait() raises it%s)", self._name, told, advice)
-
-    @property
-    def is_active(self) -> bool:
-        """Return whether the dataflow still runs."""
-        return self._thread.is_alive()
-
-    @property
-    def exception(self) -> BaseException | None:
-        """The error that ended the dataflow; None if it runs, or has ended well."""
-        return self._error
-
-    def status(self) -> DataflowStatus:
-        """Return the status of the dataflow, as `bl.status` does.
-
-        Raises:
-            InvalidError: `[BAD_OPTION]` the dataflow runs on a store of another kind than `bl.run` opens.
-        """
-        if not isinstance(self._store, StorePlace):
-            raise InvalidError("BAD_OPTION", "status() reads a store by its place: start with store='FOLDER'")
-        return status(self._store)
-
-    def sql(self, query: str) -> QueryAnswer:
-        """Ask what the dataflow keeps, as `bl.sql` does."""
-        with raising_jvm_died():
-            self._tables = self._tables or KeptTables(self._spark, self._planned)
-            return self._tables.ask(_opened(self._store, create=False), query)
-
-    def stop(self) -> None:
-        """Stop the dataflow cleanly, and wait for its end; raise the error that ended it, if one did."""
-        self._host.stop()
-        if self._tables is not None:
-            self._tables.close()
-        self.wait()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end of the dataflow; raise the error that ended it, if one did.
-
-        Args:
-            timeout: The longest wait, in seconds.
-
-        Returns:
-            Whether the dataflow has ended.
-        """
-        self._thread.join(timeout)
-        if not self._thread.is_alive() and self._error is not None:
-            raise self._error
-        return not self._thread.is_alive()
-
-    def __repr__(self) -> str:
-        how = "runs" if self.is_active else "has ended" if self._error is None else f"failed: {self._error}"
-        return f"<{self._name} {how}>"
-
-
-@checked_options("bl.start")
-def start(
-    flow: Dataflow,
-    store: str | Path | Store,
-    *,
-    available_now: bool = False,
-    accept_released: bool = False,
-    skip: Collection[tuple[str, int | str]] = (),
-    set_aside: Collection[str] = (),
-    bytes_in_flight: int = BYTES_IN_FLIGHT,
-    long_running: bool = True,
-    take_over: bool = False,
-    pause: Collection[str] = (),
-    step_timeout: float | None = None,
-    listen: str = LOOPBACK,
-    plain: bool = False,
-    spark: SparkSession | None = None,
-    on_progress: Callable[[Progress], None] = _DEFAULTS.on_progress,
-) -> Running:
-    """Run a dataflow in the background; arguments as for `run`.
-
-    The call returns when the run owns the store, and raises what keeps the run from that. An error that ends the run
-    later is logged as it happens, which Python prints to standard error if logging is not set up.
-
-    Examples:
-        >>> flights.sink("copy", bl.parquet("copy"))
-        >>> running = bl.start(flow, "store", available_now=True)
-        >>> running.wait()
-        True
-    """
-    options = RunOptions(
-        available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, long_running, take_over, pause,
-        step_timeout, listen=listen, plain=plain,
-    )  # fmt: skip
-    with raising_jvm_died():
-        planned, opened, found = prepared(flow, store, spark)
-        return Running(_host(planned, opened, found, options), store, planned, found)
 
 
 @checked_options("bl.store")
@@ -367,7 +293,8 @@ def open_bucket(
     return opened
 
 
-def _opened(store: str | Path | Store, *, create: bool) -> Store:
+def opened_store(store: str | Path | Store, *, create: bool) -> Store:
+    """Return an open store, as a run uses it."""
     if isinstance(store, ObjectStore):
         return store.reopened()  # a failure of the run before is not this one's
     if isinstance(store, StorePlace):
@@ -381,7 +308,7 @@ def prepared(
     flow: Dataflow, store: str | Path | Store, spark: SparkSession | None, *, create: bool = True
 ) -> tuple[Plan, Store, SparkSession]:
     """Return the plan of a dataflow, its store, and its session; arguments as for `run`."""
-    opened, found = _opened(store, create=create), session_of(flow, spark)
+    opened, found = opened_store(store, create=create), session_of(flow, spark)
     opened = suited_to(opened, str(found.sparkContext.master))
     if isinstance(opened, ObjectStore):  # workers of other machines have no file that says so
         found.sparkContext.environment[CACHE_VARIABLE] = str(opened.options.cache)
@@ -401,7 +328,7 @@ def session_of(flow: Dataflow, spark: SparkSession | None) -> SparkSession:
     return found
 
 
-def _host(
+def host_of(
     planned: Plan,
     store: Store,
     spark: SparkSession,
@@ -409,6 +336,7 @@ def _host(
     health: Health | None = None,
     life: str = "",
 ) -> Host:
+    """Return the host of a run, whose engine has not started."""
     check_session(spark)
     for name in options.pause:
         source_named(planned, name)

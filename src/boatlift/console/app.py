@@ -31,7 +31,6 @@ from boatlift.console.messages import (
 )
 from boatlift.console.points import keep, reset, rewind
 from boatlift.console.serve import console as serve_console
-from boatlift.console.serve import served_beside
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 from boatlift.paths import refuse_place, scratch_named
 from boatlift.spark.session.settings import DEFAULT_MASTER
@@ -70,6 +69,7 @@ def run(
     plain: Annotated[bool, Parameter(negative=())] = False,
     health: Annotated[str, Parameter(show_default=False)] = "",
     console: Annotated[str, Parameter(show_default=False)] = "",
+    otel: Annotated[bool, Parameter(negative=())] = False,
     replica: Annotated[bool, Parameter(negative=())] = False,
     evolve: Annotated[str, Parameter(show_default=False)] = "",
     change: Repeated = (),
@@ -115,8 +115,10 @@ def run(
             sides prove that they can read the store.
         health: Where GET /livez and GET /readyz are answered, such as 0.0.0.0:8080: whether the process makes progress,
             and whether it owns the dataflow. Nothing is secret there, and nobody has to prove who they are.
-        console: Where the page about the dataflow is served, such as 127.0.0.1:8642; its address is printed. See
-            boatlift console, which does the same as a process of its own.
+        console: Where the page about the dataflow and its metrics are served, such as 127.0.0.1:8642; the address is
+            printed. See boatlift console, which does the same as a process of its own.
+        otel: Send metrics and traces by OTLP over HTTP, to where the environment's OTEL_EXPORTER_OTLP_ENDPOINT says;
+            needs the extra otel.
         replica: Be one of several equal processes: own the dataflow if none of the others does, also after a clean
             stop; otherwise be a standby, and under other versions or settings than the owner one for a handover.
         evolve: The id of the plan by which the store's program becomes this one, as boatlift plan --store shows it.
@@ -174,6 +176,7 @@ def run(
     dataflow = load_flow(flow, session)
     from boatlift.api.running import open_bucket, store_awaited
     from boatlift.api.running import run as run_dataflow
+    from boatlift.api.served import beside_run
 
     stages = Stages(dataflow, quiet=quiet, available_now=available_now)
     if standby and not replica and not store_awaited(dataflow.name, store, stages.show):
@@ -183,7 +186,13 @@ def run(
     spark = session.begin()
 
     with (
-        served_beside(store, console, quiet=quiet, said=lambda url: notice(f"the console is at {url}")) as hint,
+        beside_run(
+            store,
+            console=console,
+            traced=planned(dataflow) if otel else None,
+            said=lambda url: notice(f"the console is at {url}"),
+            noticed=lambda told: notice(told, quiet=quiet),
+        ) as hint,
         Live(dataflow, quiet=quiet, available_now=available_now) as live,
         arguments_named(flow, store),
     ):

@@ -37,7 +37,8 @@ def address_of(listen: str) -> tuple[str, int]:
     host, _, port = listen.rpartition(":") if isinstance(text, str) else ("", "", "")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise InvalidError("BAD_OPTION", f"listen is {listen!r}: give host:port, such as '127.0.0.1:8080'")
-    missing = [package for package in ("httptools", "starlette", "uvicorn") if find_spec(package) is None]
+    needed = ("httptools", "prometheus_client", "starlette", "uvicorn")
+    missing = [package for package in needed if find_spec(package) is None]
     if missing:
         raise InvalidError("MISSING_EXTRA", f"HTTP needs {' and '.join(missing)}: pip install 'boatlift[web]'")
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -8,6 +8,7 @@ thread of its own, the simulation step by step.
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -161,10 +162,17 @@ class GroupWriter:
 
     Args:
         linger: The seconds that a group waits for further submissions after its first one.
+        wrote: Is told the bytes and the seconds of each object, on the writer's thread.
     """
 
-    def __init__(self, log: Log, soft: KeptFrames | None = None, linger: float = 0.0) -> None:
-        self._log, self._linger = log, linger
+    def __init__(
+        self,
+        log: Log,
+        soft: KeptFrames | None = None,
+        linger: float = 0.0,
+        wrote: Callable[[int, float], None] = lambda _bytes, _seconds: None,
+    ) -> None:
+        self._log, self._linger, self._wrote = log, linger, wrote
         self._commit = GroupCommit(log, soft)
         self._changed = threading.Condition()
         self._closed = False
@@ -231,4 +239,7 @@ class GroupWriter:
                 if self._linger:
                     self._changed.wait_for(lambda: self._closed, self._linger)
                 group = self._commit.take()
+            began, before = time.monotonic(), self._log.bytes_applied
             self._commit.write(group)
+            if (size := self._log.bytes_applied - before) > 0:  # else the write has failed
+                self._wrote(size, time.monotonic() - began)

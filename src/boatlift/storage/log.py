@@ -44,6 +44,9 @@ class Log(LogReader):
 
     Args:
         clock: Returns the time of writing in milliseconds since 1970; 0 for unknown.
+
+    Attributes:
+        bytes_applied: The bytes of all objects that this process has read or written.
     """
 
     _garbage: list[int]  # the numbers of the objects that this process has read or written, except claims
@@ -61,7 +64,7 @@ class Log(LogReader):
     ) -> None:
         self._clock = clock
         self._names_an_object = names_an_object
-        self._facts_written = self._names_written = 0
+        self._facts_written = self._names_written = self.bytes_applied = 0
         self._token: int | None = None
         self._failure: BaseException | None = None
         self._writing = threading.Lock()
@@ -277,6 +280,7 @@ class Log(LogReader):
         super()._apply(group)
         begins = group.header.number == group.header.manifest
         self._bytes_since = group.size + (0 if begins else self._bytes_since)
+        self.bytes_applied += group.size
         self._objects_since = 0 if begins else self._objects_since + 1
         if self.last != self.owner:
             self._garbage.append(self.last)

@@ -28,7 +28,17 @@ import xxhash
 
 from boatlift.dataflow.operator import Operator
 from boatlift.errors import InvalidError
-from boatlift.runtime.inspect.contents import checkpoints_of, kept_in, log_records, points_of, reader_of, store_at
+from boatlift.metrics.samples import Sample, samples_of
+from boatlift.runtime.inspect.contents import (
+    KeptReport,
+    checkpoints_of,
+    kept_in,
+    log_records,
+    place_of,
+    points_of,
+    reader_of,
+    store_at,
+)
 from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.runtime.inspect.past import operations_of, steps_of
 from boatlift.runtime.inspect.picture import MOST_UNITS, picture_of
@@ -38,12 +48,16 @@ if TYPE_CHECKING:
     from boatlift.storage.local import LocalStore
     from boatlift.storage.log_reader import LogReader
     from boatlift.storage.object_store import ObjectStore
+    from boatlift.storage.opening import StorePlace
 
 VERSION = 1
 """Rises when a field of a document is removed or changes its meaning; new fields may come at any time."""
 
 FRESH_SECONDS = 1.0
 """A younger document answers each request."""
+
+KEPT_SECONDS = 60.0
+"""Metrics say what the store keeps as it was so long ago at most, since each of its objects is looked at for that."""
 
 MOST_RECORDS = 1_000
 """The most records of the log in one document."""
@@ -74,7 +88,7 @@ class Documents:
         * Nothing is written into the store.
 
     Args:
-        store: A folder, or the URL of an object store.
+        store: A folder, the URL of an object store, or a store that is open.
         operators: Those with numbers of their own, by kind, as for `status_at`.
         clock: Milliseconds since 1970.
         steady: Seconds that only grow.
@@ -82,7 +96,7 @@ class Documents:
 
     def __init__(
         self,
-        store: str,
+        store: StorePlace,
         operators: Mapping[str, type[Operator]],
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         steady: Callable[[], float] = time.monotonic,
@@ -93,6 +107,8 @@ class Documents:
         self._opened: tuple[LocalStore | ObjectStore, LogReader] | None = None
         self._read_at = 0.0
         self._making = threading.Lock()
+        self._metrics: tuple[float, str, list[Sample]] | None = None
+        self._kept: tuple[float, list[KeptReport]] | None = None
         self._made: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[float, Document]] = {}
         self._makers: dict[str, tuple[frozenset[str], Callable[[Mapping[str, str]], dict[str, Any]]]] = {
             "snapshot": (frozenset(), self._snapshot),
@@ -139,6 +155,22 @@ class Documents:
                 del self._made[next(iter(self._made))]
             return document
 
+    def metrics(self) -> tuple[str, list[Sample]]:
+        """Return the name of the dataflow, and the samples of its metrics; made as rarely as a document.
+
+        Raises:
+            BoatliftError: as `get`.
+        """
+        with self._making:
+            now = self._steady()
+            if self._metrics is None or now - self._metrics[0] >= self._fresh:
+                self._read()
+                status, cost = self._status(), explanation_of(self._log, frozenset())
+                if self._kept is None or now - self._kept[0] >= KEPT_SECONDS:
+                    self._kept = now, kept_in(self._store, self._log)
+                self._metrics = now, status.dataflow, samples_of(status, cost, self._kept[1], self._clock())
+            return self._metrics[1:]
+
     def _read(self) -> None:
         """Read what was written into the log since the last document."""
         if self._opened is None:
@@ -164,9 +196,10 @@ class Documents:
         return reported_status(self._log, self._store, self._operators, clock=self._clock)
 
     def _snapshot(self, _: Mapping[str, str]) -> dict[str, Any]:
+        place = place_of(self._place)
         return {
-            "place": self._place,
-            "again": shlex.join(("boatlift", "run", "FLOW", "--store", self._place)),
+            "place": place,
+            "again": shlex.join(("boatlift", "run", "FLOW", "--store", place)),
             "picture": picture_of(self._log.history.program),
             "status": self._status().as_json(),
             "explain": explanation_of(self._log, frozenset()),

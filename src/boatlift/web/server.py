@@ -6,6 +6,7 @@
 | `/healthz` | no | `{"ok": true}` |
 | `/api/v1/NAME` | yes | a document of `documents` |
 | `/api/v1/events` | yes | a stream of events |
+| `/metrics` | yes | metrics, as text for Prometheus |
 
 It answers `GET` alone, so nothing can be changed through it.
 """
@@ -28,12 +29,15 @@ from boatlift.errors import InvalidError, UnavailableError
 from boatlift.http.admission import Admission, BearerToken, is_loopback, token_of
 from boatlift.http.connections import Limits, refusal_of
 from boatlift.http.server import AsgiMessage, HttpServer, Receive, Send, WholeBody, listening, refused
+from boatlift.metrics.prometheus import CONTENT_TYPE, prometheus_text
 from boatlift.web.documents import Document, Documents
 from boatlift.web.events import Events
 
 TOKEN_VARIABLE = "BOATLIFT_CONSOLE_TOKEN"  # noqa: S105 - its name, not a token
 
 API = "/api/v1/"
+
+METRICS = "/metrics"
 
 PORTS = 10
 """If the port is taken, so many are tried, one after the other."""
@@ -163,7 +167,7 @@ class Console:
         path: str = scope["path"]
         try:
             self._admission.check(
-                scope["headers"], needs_host=scope["http_version"] != "1.0", needs_token=path.startswith(API)
+                scope["headers"], needs_host=scope["http_version"] != "1.0", needs_token=path.startswith((API, METRICS))
             )
             if scope["method"] == "GET" and path == f"{API}events":
                 await whole.drain()
@@ -175,9 +179,9 @@ class Console:
         await answer(scope, whole.receive, send_with_headers)
 
     async def _response(self, scope: AsgiMessage, path: str) -> Response:
-        is_there = path in self._files or path == "/healthz" or path.startswith(API)
+        is_there = path in self._files or path in ("/healthz", METRICS) or path.startswith(API)
         if not is_there or scope["method"] != "GET":
-            error = InvalidError("NOT_SERVED", "the console answers GET /, and GET /api/v1/NAME: send one of these")
+            error = InvalidError("NOT_SERVED", "the console answers GET /, /api/v1/NAME, /metrics: send one of these")
             refusal = refusal_of(error)
             headers = {**refusal.headers, "allow": "GET"} if is_there else refusal.headers
             return Response(refusal.body, 405 if is_there else 404, headers)
@@ -186,6 +190,9 @@ class Console:
         if path in self._files:
             content, kind = self._files[path]
             return Response(content, media_type=kind)
+        if path == METRICS:
+            text = await asyncio.get_running_loop().run_in_executor(self._worker, self._metrics_text)
+            return Response(text, media_type=CONTENT_TYPE)
         arguments = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         made = await self._made(path.removeprefix(API), arguments)
         tag = f'"{made.tag}"'
@@ -195,6 +202,9 @@ class Console:
 
     async def _made(self, name: str, arguments: dict[str, str]) -> Document:
         return await asyncio.get_running_loop().run_in_executor(self._worker, self._documents.get, name, arguments)
+
+    def _metrics_text(self) -> bytes:
+        return prometheus_text(*self._documents.metrics())
 
     async def _status(self) -> Document:
         return await self._made("status", {})

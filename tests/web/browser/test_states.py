@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from boatlift.dataflow import WaitingInput
-from boatlift.runtime.host.context import UnitSums
+from boatlift.runtime.host.counters import UnitSums
 from boatlift.runtime.host.deadlines import StuckCall
 from boatlift.runtime.host.run_report import FILE, ActivityReport, InputReport, RunReport
 from boatlift.runtime.peers.owner import StandbyReport

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_args
 
-import msgspec
-
 from boatlift.dataflow import Plan
 from boatlift.errors import InvalidError
 from boatlift.runtime.engine import Engine
+from boatlift.runtime.host.counters import Counters
 from boatlift.runtime.host.event_loop import EventQueue, Workers
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import Instruction
@@ -104,30 +102,6 @@ def _is_positive(given: object) -> bool:
     return isinstance(given, int | float) and not isinstance(given, bool) and 0 < given < float("inf")
 
 
-class UnitSums(msgspec.Struct):
-    """What a unit has done since its run began. The host's own thread adds, and others read.
-
-    Attributes:
-        rows, milliseconds: Of all its steps.
-        fresh: The rows among them that came from sources for the first time.
-        replaying: Its last step was one that was executed before a failure.
-    """
-
-    steps: int = 0
-    rows: int = 0
-    fresh: int = 0
-    milliseconds: float = 0.0
-    replaying: bool = False
-
-    def add(self, step: Progress) -> None:
-        """Count a step."""
-        self.steps += 1
-        self.rows += step.numInputRows
-        self.fresh += step.newInputRows
-        self.milliseconds += step.durationMs
-        self.replaying = step.replay
-
-
 @dataclass(frozen=True, slots=True)
 class HostContext:
     """The parts that every handler may use.
@@ -136,7 +110,7 @@ class HostContext:
         queue, workers: Where answers go, and the threads that blocking calls run on.
         progress: A read-only view of the machine.
         link: Where standbys listen.
-        sums: What each unit has done.
+        counters: What has been done.
     """
 
     engine: Engine
@@ -147,7 +121,7 @@ class HostContext:
     progress: MachineProgress
     options: RunOptions
     link: OwnerLink
-    sums: dict[str, UnitSums] = field(default_factory=lambda: defaultdict(UnitSums))
+    counters: Counters
 
 
 def handles(instruction: type[Any]) -> Callable[[_Method], _Method]:

@@ -21,6 +21,9 @@ from boatlift.storage.remote_files import is_there
 RETRIES = 3  # the retries of a processor without a new step; the next failure ends the run
 BACKOFF_SECONDS = 0.2  # the backoff before the first of these retries; each further one is twice as long
 
+PROBING = "probing the rows of "
+"""Before the name of a batch, where its probe has failed and not its step."""
+
 FIRST_POLL_BACKOFF_SECONDS = 0.2
 LONGEST_POLL_BACKOFF_SECONDS = 5.0  # each further backoff of a source is twice as long as the one before, up to this
 
@@ -69,7 +72,7 @@ class Failures:
 
     def __init__(self, context: HostContext, graph: RecoveryGraph) -> None:
         self._engine, self._plan, self._graph = context.engine, context.plan, graph
-        self._watch = context.options.on_progress
+        self._watch, self._counters = context.options.on_progress, context.counters
         self._retries = Retries(RETRIES, BACKOFF_SECONDS)
         self.succeeded = self._retries.succeeded
 
@@ -90,7 +93,8 @@ class Failures:
     def report(self, name: str, step: int, error: BoatliftError, backoff: float = 0.0) -> None:
         """Report a failure that is retried."""
         logger.warning("%s failed, and is tried again in %.1f s: %s", name, backoff, error)
-        self._watch(Progress("failure", name, step))
+        self._counters.failed(name.removeprefix(PROBING), error.condition)
+        self._watch(Progress("failure", name, step, said=str(error)))
 
     def senders_of_lost(self, messages: Iterable[Message]) -> frozenset[str]:
         """Return the senders of the messages with a lost run: these senders have failed, too."""
@@ -122,7 +126,7 @@ class UnreachableSources:
 
     def __init__(self, context: HostContext) -> None:
         self._retry_for = {name: source.retry_for for name, source in context.plan.sources.items()}
-        self._watch = context.options.on_progress
+        self._watch, self._counters = context.options.on_progress, context.counters
         self._outages: dict[str, _Outage] = {}
 
     def backoff_after(self, source: str, error: BoatliftError) -> float | None:
@@ -138,6 +142,7 @@ class UnreachableSources:
             logger.warning(
                 "%s is polled again for %g s, while others go on: %s", source, self._retry_for[source], error
             )
+            self._counters.sources[source].unreachable = True
             self._watch(Progress("unreachable", source, -1, said=str(error)))
         left = outage.began + self._retry_for[source] - now
         if left <= 0:
@@ -149,4 +154,5 @@ class UnreachableSources:
     def reached(self, source: str) -> None:
         if (outage := self._outages.pop(source, None)) is not None:
             logger.warning("%s is reached again, after %.1f s", source, time.monotonic() - outage.began)
+            self._counters.sources[source].unreachable = False
             self._watch(Progress("reached", source, -1))

@@ -14,6 +14,7 @@ from boatlift.runtime.host.admission import admit, check_places
 from boatlift.runtime.host.clock import HostTimers, SteadyClock, clock_of
 from boatlift.runtime.host.consent import consented, refuse_another_plan
 from boatlift.runtime.host.context import HostContext, RunOptions, handlers_of
+from boatlift.runtime.host.counters import Counters
 from boatlift.runtime.host.deadlines import Deadlines
 from boatlift.runtime.host.event_loop import Answer, EventQueue, Workers, run_loop
 from boatlift.runtime.host.failures import Failures
@@ -266,8 +267,10 @@ class OwnershipTerm:
         assert secret is not None
         link.begin(secret, self._log.store_id, self._log.dataflow, owner.make_beat)  # at once: else others suspect
         clock.at_least(self._log.written_at)  # of objects that the former owner wrote until now
-        for takeover in self._owner.taken_over():
+        takeovers = list(self._owner.taken_over())
+        for takeover in takeovers:
             options.on_progress(takeover)
+        self._counters = Counters(self._plan, clock, "takeover" if takeovers else "start")
         if transition is not None:
             transition = consented(self._log, engine, options)  # an owner may have gone on until the claim
             assert transition is not None
@@ -349,7 +352,7 @@ class OwnershipTerm:
         with (
             closing(self._soft),
             self._soft.kept_unless_spoilt(),
-            closing(GroupWriter(self._log, self._soft, self._linger)) as writer,
+            closing(GroupWriter(self._log, self._soft, self._linger, self._counters.log.add)) as writer,
             self._settling(writer),
             closing(Workers(self._queue, 5 + 3 * len(self._plan.processors))) as workers,
         ):
@@ -393,7 +396,15 @@ class OwnershipTerm:
             first = self._start(machine)
         steps = self._record_beginning(machine.progress, delivered)
         context = HostContext(
-            self._engine, self._plan, self._log, self._queue, workers, machine.progress, self._options, self._link
+            self._engine,
+            self._plan,
+            self._log,
+            self._queue,
+            workers,
+            machine.progress,
+            self._options,
+            self._link,
+            self._counters,
         )
         failures = Failures(context, self._program.graph)
         sources = SourcePolls(context, self._cursors, self._clock)

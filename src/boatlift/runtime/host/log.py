@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -62,24 +63,27 @@ class StoredRuns:
             if Path(name).name < f"{self._token + 1:012d}":
                 self._durable[name] = size
 
-    def keep(self, processor: str, runs: Sequence[RunRef]) -> None:
-        """Make a processor's runs durable; the state of another processor may name them too, at the same moment."""
+    def keep(self, processor: str, runs: Sequence[RunRef]) -> int:
+        """Make a processor's runs durable; the state of another processor may name them too, at the same moment.
+
+        Returns:
+            The bytes of the runs that were not durable before.
+        """
         at_once = min(self._store.requests.at_once, len(runs))
         if at_once > 1:
             with ThreadPoolExecutor(at_once, "boatlift-runs") as pool:
-                for _ in pool.map(self._keep, runs):
-                    pass
+                size = sum(pool.map(self._keep, runs))
         else:
-            for run in runs:
-                self._keep(run)
+            size = sum(map(self._keep, runs))
         self._engine.kept(processor, runs)
+        return size
 
-    def _keep(self, run: RunRef) -> None:
+    def _keep(self, run: RunRef) -> int:
         with self._changed:
             while run.name in self._under_way:
                 self._changed.wait()
             if self._over or run.name in self._durable:
-                return
+                return 0
             self._under_way.add(run.name)
         try:
             try:
@@ -92,6 +96,7 @@ class StoredRuns:
                 self._store.delete(run.name)
                 raise DataError("CORRUPT", f"{run.name}, left by an earlier run, {damage}: run again")
             self._durable[run.name] = run.size
+            return run.size
         finally:
             with self._changed:
                 self._under_way.discard(run.name)
@@ -184,6 +189,7 @@ class LogCalls:
         def durable() -> Iterable[events.Event]:
             for fact in order.facts:
                 if isinstance(fact, Checkpoint):
+                    self._context.counters.checkpointed(fact.processor)
                     report = Progress("checkpoint", fact.processor, last_number(fact.frontier))
                     self._context.options.on_progress(report)
             yield events.LogDurable(order.number)
@@ -195,8 +201,15 @@ class LogCalls:
     def persist(self, order: Persist) -> None:
 
         def keep() -> Answer:
-            self._runs.keep(order.processor, [run for payload in order.payloads for run in runs_of(payload)])
-            return lambda: (events.Persisted(order.number),)
+            began = time.monotonic()
+            size = self._runs.keep(order.processor, [run for payload in order.payloads for run in runs_of(payload)])
+            seconds = time.monotonic() - began
+
+            def kept() -> Iterable[events.Event]:
+                self._context.counters.kept(order.processor, size, seconds)
+                yield events.Persisted(order.number)
+
+            return kept
 
         self._context.workers.submit(keep)
 
@@ -228,7 +241,9 @@ class LogCalls:
 
     def take_remembered(self) -> list[Record]:
         """Return the records that must be durable with, or before, the next ones."""
-        read = [StepDigest(source, time, rows.digest, rows.rows) for source, time, rows in self._context.engine.read()]
+        read = [
+            StepDigest(source, epoch, rows.digest, rows.rows) for source, epoch, rows in self._context.engine.read()
+        ]
         records, self.remembered = [*self.remembered, *self._overrides.take(), *read], []
         return records
 

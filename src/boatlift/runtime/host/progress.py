@@ -27,7 +27,7 @@ class Progress:
             `takeover` the dataflow.
         time: The logical time; of a `replay` the last that is executed again.
         numInputRows, numOutputRows: Rows in and out of a step; of a `commit` the rows that the sink got, if known.
-        durationMs: The duration of a step, in milliseconds; of `stuck` the time without progress.
+        durationMs: The duration of a step or a commit, in milliseconds; of `stuck` the time without progress.
         replay: The step repeats one that was executed before a crash.
         behind: How many closed times the processor has still to execute; of `idle`, how many steps some processor can
             execute without further input; of `replay`, how many steps are executed again; of `left`, how many wait.
@@ -35,8 +35,8 @@ class Progress:
         newInputRows: The rows that the step took from sources for the first time; each source counts at one reader.
         newInputOf: Those sources, as `orders` or `orders and returns`.
         said: In words. Of a `standby`: what it does; of a `suspect`: why the owner is taken for dead; of a `takeover`:
-            the process that owned the dataflow before; of `evolve` and `corrected`: what is done; of `unreachable`: the
-            cause; of `stuck`: the tasks that make no progress, each with job and machine.
+            the process that owned the dataflow before; of `evolve` and `corrected`: what is done; of `unreachable` and
+            `failure`: the cause; of `stuck`: the tasks that make no progress, each with job and machine.
     """
 
     what: str

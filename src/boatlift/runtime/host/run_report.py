@@ -14,7 +14,8 @@ import msgspec
 
 from boatlift.dataflow.contracts import WaitingInput
 from boatlift.errors import BoatliftError
-from boatlift.runtime.host.context import HostContext, UnitSums
+from boatlift.runtime.host.context import HostContext
+from boatlift.runtime.host.counters import LogSums, ProcessSums, SinkSums, SourceSums, UnitSums, process_sums
 from boatlift.runtime.host.deadlines import Deadlines, StuckCall
 from boatlift.runtime.host.event_loop import Answer
 from boatlift.runtime.host.source_cursors import SourceCursors
@@ -40,17 +41,25 @@ class InputReport(msgspec.Struct, frozen=True):
 
 
 class ActivityReport(msgspec.Struct, frozen=True):
-    """What the units of a run have done, as sums: of two reports, the difference is what was done between them.
+    """What a run has done, as sums: of two reports, the difference is what was done between them.
 
     Attributes:
         began, at: When the sums were 0, and when they were read.
         sinks: Sink to the last step that it holds; the log records a commit with the next thing that it has to.
+        commits: What each sink was handed.
+        sources: What each source has given.
+        recoveries: Cause (`start`, `takeover` or `failure`) to the number of recoveries.
     """
 
     began: int
     at: int
     units: Mapping[str, UnitSums]
     sinks: Mapping[str, int] = {}
+    commits: Mapping[str, SinkSums] = {}
+    sources: Mapping[str, SourceSums] = {}
+    log: LogSums = msgspec.field(default_factory=LogSums)
+    recoveries: Mapping[str, int] = {}
+    process: ProcessSums = ProcessSums()
 
 
 class RunReport(msgspec.Struct, frozen=True):
@@ -80,12 +89,13 @@ class RunReports:
         asked = {name: source.source.capabilities.waiting for name, source in context.plan.sources.items()}
         self._asked = {name: waiting for name, waiting in asked.items() if waiting is not None}
         self._input: InputReport | None = None
-        self._sums, self._began = context.sums, clock()
+        self._counters, self._progress, self._began = context.counters, context.progress, clock()
         self._held = held
 
     def begin(self) -> None:
         if self._asked:
             self._workers.submit(self._ask)
+        self._counters.look(self._progress)
         self._workers.submit(self._write)
 
     def _ask(self) -> Answer:
@@ -102,7 +112,18 @@ class RunReports:
 
     def _write(self) -> Answer:
         now = self._clock()
-        activity = ActivityReport(self._began, now, self._sums, self._held)
+        counted = self._counters
+        activity = ActivityReport(
+            self._began,
+            now,
+            counted.units,
+            self._held,
+            counted.sinks,
+            counted.sources,
+            counted.log,
+            counted.recoveries,
+            process_sums(),
+        )
         report = RunReport(now, self._input, self._deadlines.stuck(), self._link.standbys(), activity)
         written = self._folder / f"{FILE}.new"
         # A newer owner may have removed the folder, or the disk is full: a write of the run reports that.
@@ -113,6 +134,7 @@ class RunReports:
 
     def _later(self, seconds: float, function: Callable[[], Answer]) -> Answer:
         def again() -> Iterable[Event]:
+            self._counters.look(self._progress)
             self._workers.submit_after(seconds, function)
             return ()
 

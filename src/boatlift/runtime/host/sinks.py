@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -15,7 +16,7 @@ from boatlift.recovery import RecoveryGraph
 from boatlift.runtime.engine import Engine, StepResult
 from boatlift.runtime.graph import edge_name
 from boatlift.runtime.host.context import HostContext, handles
-from boatlift.runtime.host.deadlines import Deadlines
+from boatlift.runtime.host.deadlines import Deadlines, GiveUp
 from boatlift.runtime.host.event_loop import Answer
 from boatlift.runtime.host.failures import Failures
 from boatlift.runtime.host.log import LogCalls
@@ -196,7 +197,7 @@ class SinkCommits:
         record: Callable[[SinkCommit], None],
         watched: Callable[[int], AbstractContextManager[None]],
         rider: Callable[[int], bytes] = lambda _most: b"",
-    ) -> None:
+    ) -> int:
         """Make steps visible, with empty steps for the times without messages: a sink's steps have no gap.
 
         Args:
@@ -204,12 +205,15 @@ class SinkCommits:
             watched: Watches the commit of a step in a block.
             rider: Returns what the log lacks, in no more than so many bytes, for an act that must carry it.
 
+        Returns:
+            The number of steps that were left out.
+
         Raises:
             BoatliftError: the sink did not take a step.
             UnrecordedError: a step was delivered, and its record could not be written.
         """
         sink = order.sink
-        payloads = {at: message.payload for at, (message,) in order.steps}
+        payloads, left_out = {at: message.payload for at, (message,) in order.steps}, 0
         keeps = self._sinks[sink].capabilities.keeps_note if order.rides else None
         with self._locks[sink]:  # `position` is answered once all of this has reached the sink
             end = last_of(order.frontier)
@@ -219,12 +223,15 @@ class SinkCommits:
                         keeps.note(rider(keeps.note_bytes))
                     with watched(at):
                         self._engine.commit(sink, at - self._ahead(sink), payloads.get(at, NOTHING))
+                else:
+                    left_out += 1
                 if sink in self.ledgers and (at in payloads or at == end):
                     try:
                         record(SinkCommit(sink, at))  # before the next step: only the step under way may come again
                     except Exception as error:
                         raise UnrecordedError(error) from error
                     self.ledgers[sink] = at
+        return left_out
 
 
 class SinkCalls:
@@ -241,7 +248,7 @@ class SinkCalls:
     ) -> None:
         self._engine, self._workers, self._watch = context.engine, context.workers, context.options.on_progress
         self._deadlines, self._gives_up = deadlines, context.options.step_timeout is not None
-        self._failures, self._log, self._commits = failures, log, commits
+        self._failures, self._log, self._commits, self._counters = failures, log, commits, context.counters
         self._errors: dict[str, tuple[int, UnavailableError]] = {}
         self._newest: dict[str, ReopenSink] = {}
 
@@ -260,13 +267,23 @@ class SinkCalls:
     def _commit(self, order: CommitSink, last: int) -> Answer:
         give_up = partial(self._give_up, order.sink) if self._gives_up else None
         try:
-            watched = partial(self._deadlines.watched, order.sink, give_up=give_up)
-            self._commits.place(order, last, self._log.make_durable, watched, self._log.rider)
+            took: dict[int, float] = {}
+            watched = partial(self._watched, order.sink, give_up, took)
+            left_out = self._commits.place(order, last, self._log.make_durable, watched, self._log.rider)
         except UnrecordedError as error:  # the store has failed, not the sink: the run ends
             raise error.cause from error
         except UnavailableError as error:
             return partial(self._unknown, order, error)
-        return lambda: self._committed(order)
+        return lambda: self._committed(order, left_out, took)
+
+    @contextmanager
+    def _watched(self, sink: str, give_up: GiveUp | None, took: dict[int, float], step: int) -> Iterator[None]:
+        """Watch a commit, and note how long it took; one that fails is not counted."""
+        began = time.monotonic()
+        with self._deadlines.watched(sink, step, give_up=give_up):
+            yield
+        took[step] = time.monotonic() - began
+        self._counters.sinks[sink].commits.add(took[step])
 
     def _give_up(self, sink: str, _error: UnavailableError) -> Iterable[events.Event]:
         """Cancel a commit that is stuck, which fails then; a guessed deadline would deliver rows twice for nothing."""
@@ -278,11 +295,15 @@ class SinkCalls:
         yield events.CommitUnknown(order.sink, order.incarnation, order.frontier)
         self._errors.pop(order.sink, None)  # by now the machine has ordered a `ReopenSink`, or needs no answer
 
-    def _committed(self, order: CommitSink) -> Iterable[events.Event]:
+    def _committed(self, order: CommitSink, left_out: int, took: Mapping[int, float]) -> Iterable[events.Event]:
+        self._counters.sinks[order.sink].left_out += left_out
         for step, messages in order.steps:
-            payloads = [payload_of(message.payload) for message in messages]
-            rows = sum(payload.rows or 0 for payload in payloads if isinstance(payload, RunsPayload))
-            self._watch(Progress("commit", order.sink, step, numOutputRows=rows))
+            payloads = [each for message in messages if isinstance(each := payload_of(message.payload), RunsPayload)]
+            rows = sum(payload.rows or 0 for payload in payloads)
+            if (order.sink, step) not in self._commits.overrides.skipped:
+                self._counters.visible(order.sink, rows, next((each.clock for each in payloads), None))
+            milliseconds = round(1000 * took.get(step, 0.0), 3)
+            self._watch(Progress("commit", order.sink, step, numOutputRows=rows, durationMs=milliseconds))
         last = last_of(order.frontier)
         self._commits.held[order.sink] = last
         self._failures.succeeded(order.sink, last)

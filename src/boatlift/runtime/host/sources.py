@@ -82,6 +82,7 @@ class SourcePolls:
         self._queue, self._workers = context.queue, context.workers
         self._available_now, self._watch = context.options.available_now, context.options.on_progress
         self._paused = {source_named(context.plan, name) for name in context.options.pause}
+        self._counters = context.counters
         self._cursors, self._progress, self._clock = cursors, context.progress, clock
         self._stuck, self._unreachable = StuckBatches(context.plan), UnreachableSources(context)
         self.refusals: list[BoatliftError] = []
@@ -116,6 +117,7 @@ class SourcePolls:
                 self._cursors.closed(fact.processor, fact.time, position_of(fact.outcome))
                 self._stuck.look(self._progress)
                 if fact.outcome is not None:
+                    self._counters.sources[fact.processor].steps += 1
                     self._watch(Progress("take", fact.processor, fact.time))
             elif isinstance(fact, GarbageCollection):
                 yield from self._cursors.collected(fact)

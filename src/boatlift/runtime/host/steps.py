@@ -16,7 +16,7 @@ from boatlift.runtime.engine import StepResult
 from boatlift.runtime.host.context import HostContext, handles
 from boatlift.runtime.host.deadlines import Deadlines
 from boatlift.runtime.host.event_loop import Answer
-from boatlift.runtime.host.failures import Failures
+from boatlift.runtime.host.failures import PROBING, Failures
 from boatlift.runtime.host.log import LogCalls
 from boatlift.runtime.host.progress import Progress, RecordedSteps
 from boatlift.runtime.host.sinks import HeldSteps, SinkCommits
@@ -47,7 +47,7 @@ class StepRuns:
         deadlines: Deadlines,
     ) -> None:
         self._engine, self._workers, self._progress = context.engine, context.workers, context.progress
-        self._watch, self._sums = context.options.on_progress, context.sums
+        self._watch, self._counters = context.options.on_progress, context.counters
         self._deadlines, self._counts_timeouts = deadlines, context.options.step_timeout is not None
         self._batches = {name for name, unit in context.plan.units.items() if unit.timing is Timing.BATCH}
         self._failures, self._log, self._cursors, self._recorded = failures, log, cursors, recorded
@@ -164,9 +164,10 @@ class StepRuns:
                 newInputRows=new_rows,
                 newInputOf=sources,
             )
-            self._sums[name].add(report)
+            self._counters.stepped(report)
             self._watch(report)
             for sink, number in held[at]:
+                self._counters.sinks[sink].dropped += 1
                 self._watch(Progress("commit", sink, number))
             self._failures.succeeded(name, step.number)
         self._engine.delivered(results)
@@ -220,4 +221,4 @@ class Probes:
 
 def _name(batch: str) -> str:
     """Return the name under which the failures of a batch's probes are counted."""
-    return f"probing the rows of {batch}"
+    return f"{PROBING}{batch}"

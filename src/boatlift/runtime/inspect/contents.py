@@ -41,6 +41,16 @@ def store_at(path: StorePlace) -> LocalStore | ObjectStore:
     return open_store(path, create=False)
 
 
+def place_of(store: StorePlace) -> str:
+    """Return the folder or the URL of a store, as commands take it."""
+    match store:
+        case ObjectStore():
+            return store.url
+        case LocalStore():
+            return str(store.root)
+    return str(store)
+
+
 def log_at(path: StorePlace) -> Log:
     """Return the log of the store in a folder, whichever dataflow it belongs to.
 
