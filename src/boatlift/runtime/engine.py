@@ -59,6 +59,7 @@ class Beginning:
         read: Source and epoch to the rows that were read before, where these are recorded.
         cursors: Source to the cursor after the positions that no recovery needs, and to the cursor after all positions.
         files: The names of runs in scratch that were adopted from an earlier owner.
+        executed: Unit to the last step that an earlier owner has executed, if it did not stop cleanly.
     """
 
     store: Store
@@ -69,6 +70,7 @@ class Beginning:
     read: Mapping[tuple[str, int], Reading] = field(default_factory=dict)
     cursors: Mapping[str, tuple[Json, Json]] = field(default_factory=dict)
     files: AbstractSet[str] = frozenset()
+    executed: Mapping[str, int] = field(default_factory=dict)
 
 
 class Skips(NamedTuple):

@@ -172,7 +172,15 @@ class SparkEngine:
         if self._long_running and has_workers(self._spark):
             self._job = LongRunningJob(self._spark, self._group, slots_left(self.plan))
         self.jobs = Jobs(
-            self._spark, self.plan, self._inputs, planner, self._group, self._files, self._background, self._job
+            self._spark,
+            self.plan,
+            self._inputs,
+            planner,
+            self._group,
+            self._files,
+            self._background,
+            self._job,
+            dict(beginning.executed),
         )
         self._steps = {name: self._steps_of(unit) for name, unit in units.items()}
         for name, each in self.plan.sources.items():
@@ -381,7 +389,9 @@ class SparkEngine:
         staged = [Staged(run.residue, run.rows, str(self.path(run))) for run in step.runs]
         to = self.plan.sinks[sink].sink
         if to.capabilities.runs_jobs:
-            self._group.join(sink)  # else its jobs would belong to the unit that ran last on this thread
+            self._group.join(
+                sink, f"commits step {time:,}"
+            )  # else its jobs would belong to the unit that ran last on this thread
         return to.commit(time, step.rows, step.digest, staged)
 
     # -- runs ---------------------------------------------------------------------------------------------------------

@@ -335,6 +335,9 @@ class OwnershipTerm:
             read=readings(self._plan, self._history),
             cursors=self._cursors.cursors,
             files=adopted.files,
+            executed={}
+            if self._history.resumed or self._history.stopped
+            else {name: self._history.last_executed(name) for name in self._plan.units},
         )
         with self._soft.kept_unless_spoilt():
             engine.start(beginning)

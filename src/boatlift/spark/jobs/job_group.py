@@ -18,7 +18,9 @@ MOST_TASKS = 8
 
 
 class JobGroup:
-    """A dataflow's Spark jobs as one job group, with one tag per unit.
+    """A dataflow's Spark jobs as one job group, with one tag per unit; each job says in words what it is for.
+
+    The name of a group is never used again: Spark remembers that the jobs to come of a cancelled one must not begin.
 
     Attributes:
         ended: Whether all jobs were cancelled and none may begin.
@@ -26,19 +28,27 @@ class JobGroup:
 
     def __init__(self, spark: SparkSession, dataflow: str) -> None:
         self._spark, self._context, self._dataflow = spark, spark.sparkContext, dataflow
-        self._name = f"boatlift-{dataflow}-{secrets.token_hex(8)}"
+        self._name = f"boatlift:{dataflow}:{secrets.token_hex(8)}"
         self._thread = threading.local()
         self.ended = False
 
-    def join(self, unit: str) -> None:
-        """Let the jobs of this thread belong to a unit. Only a change calls Spark, whose calls are slow."""
+    def join(self, unit: str, doing: str = "") -> None:
+        """Let the jobs of this thread belong to a unit. Only a change calls Spark, whose calls are slow.
+
+        Args:
+            doing: What they are for, as Spark's page shows it behind the unit; empty: as before, if the unit is the
+                same.
+        """
         if not getattr(self._thread, "joined", False):
             self._context.setJobGroup(self._name, f"dataflow {self._dataflow}", interruptOnCancel=True)
-            self._thread.joined, self._thread.unit = True, None
+            self._thread.joined, self._thread.unit, self._thread.doing = True, None, None
         if self._thread.unit != unit:
             self._context.clearJobTags()
             self._context.addJobTag(self._tag(unit))
-            self._thread.unit = unit
+            self._thread.unit, self._thread.doing = unit, None
+        if self._thread.doing is None or (doing and doing != self._thread.doing):
+            self._context.setJobDescription(" · ".join(filter(None, (unit or self._dataflow, doing))))
+            self._thread.doing = doing
 
     def activity(self, unit: str) -> Activity:
         """Return the progress of a unit's jobs."""

@@ -39,6 +39,7 @@ class Jobs:
         files: The files that jobs have left in scratch.
         background: Makes plans ahead of their turn.
         long_running: The long-running job that small steps may share; None if they may not.
+        executed: Unit to the last step that was executed before: until then its steps are a replay.
         batches: Held while a batch is executed: two would take all slots.
     """
 
@@ -50,6 +51,7 @@ class Jobs:
     files: ScratchFiles
     background: Background
     long_running: LongRunningJob | None = None
+    executed: dict[str, int] = field(default_factory=dict)
     batches: threading.Lock = field(default_factory=threading.Lock)
     _settings: RunningSettings = field(init=False)
     _tries: int = field(init=False)
@@ -59,14 +61,14 @@ class Jobs:
         self._settings = RunningSettings(self.spark)
         self._tries = tries_of_a_task(str(context.master), context.getConf().get("spark.task.maxFailures"))
 
-    def begin(self, unit: str, take: StepInput) -> None:
-        """Begin a job: from now on the jobs of this thread belong to a unit.
+    def begin(self, unit: str, *takes: StepInput) -> None:
+        """Begin a job of steps: from now on the jobs of this thread belong to a unit.
 
         Raises:
             UnavailableError, BoatliftError: as `check`.
         """
-        self.check(unit, take)
-        self.group.join(unit)
+        self.check(unit, takes[0])
+        self.join(unit, takes)
 
     def check(self, unit: str, take: StepInput) -> None:
         """Check that a step may begin. A step that goes round needs no more: calls of Spark are slow.
@@ -78,6 +80,13 @@ class Jobs:
         if self.group.ended:
             raise UnavailableError("STEP_FAILED", f"step {take.number} of {unit} was not begun: the run is cancelled")
         self._settings.check()
+
+    def join(self, unit: str, takes: Sequence[StepInput], *, goes_round: bool = False) -> None:
+        """Let the jobs of this thread belong to steps of a unit; steps that go round have none."""
+        before = self.executed.get(unit, -1)
+        if not goes_round:
+            self.group.join(unit, described(takes, before))
+        self.executed[unit] = max(before, takes[-1].number)
 
     def explained(self, unit: CompiledUnit, take: StepInput, job: Callable[[], Made]) -> Made:
         """Run a job, and raise Spark's errors as errors of Boatlift.
@@ -164,6 +173,21 @@ class Jobs:
         )
         self.files.made(run.name for payload in sent.values() for run in runs_of(payload))
         return made
+
+
+def described(takes: Sequence[StepInput], executed: int) -> str:
+    """Return what a job of steps is for, in words, as Spark's page shows it.
+
+    Args:
+        executed: The last step that the unit has executed before.
+    """
+    first, last = takes[0].number, takes[-1].number
+    what = ("replays step" if last <= executed else "step") + ("" if first == last else "s")
+    numbers = f"{first:,}" if first == last else f"{first:,} to {last:,}"
+    payloads = [message.payload for take in takes for message in take.inputs if message.payload is not None]
+    rows = [payload.get("rows") for payload in payloads]
+    known = bool(rows) and None not in rows  # of a source's step they are known once it is read
+    return f"{what} {numbers}" + (f" · {sum(rows):,} rows" if known else "")
 
 
 def watermarks_of(take: StepInput) -> tuple[int, int] | None:

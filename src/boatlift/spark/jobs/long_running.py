@@ -430,7 +430,7 @@ class LongRunningJob:
 
     def _run(self) -> None:
         try:
-            self._group.join("")
+            self._group.join("", f"small steps of {', '.join(dict.fromkeys(each.unit for each in self._members))}")
             context = self._spark.sparkContext
             if self._address is None:  # tasks of all runs have one address, so that a plan serves several runs
                 self._address = self._listening.enter_context(self._relay.answering(driver_host(context)))

@@ -253,7 +253,7 @@ class PastRows:
                 made = rows_between(jobs, unit, (alone[name], now), output, self._past.time[unit.name])
                 differences[name] = self._payload(name, made)
                 continue
-            jobs.group.join(unit.name)
+            jobs.group.join(unit.name, f"what differs in {name}")
             try:
                 with unsealing(spark.sparkContext):  # also for tasks that read what the sink holds
                     differences[name] = self._difference(spark, jobs, unit, name, sink)

@@ -67,8 +67,7 @@ class JobSteps(Steps):
         jobs.check(self._unit.name, takes[0])
         jobs.inputs.verify_recorded(takes)
         plan = planned() if planned is not None else self._ahead.take(takes) or self._plan(takes)
-        if plan.long_running is None:
-            jobs.group.join(self._unit.name)
+        jobs.join(self._unit.name, takes, goes_round=plan.long_running is not None)
         runs = held()
         try:
             receipts = plan.run(runs, clocks=clocks, answers=self._answers(takes))

@@ -169,7 +169,7 @@ class StateParts:
         if tasks == 1:
             made = [task.run(0)]
         else:
-            jobs.group.join(name)
+            jobs.group.join(name, f"merges its state up to step {last:,}")
             try:
                 with unsealing(jobs.spark.sparkContext):
                     rows = jobs.spark.range(0, tasks, 1, tasks).mapInArrow(task, RECEIPTS).collect()

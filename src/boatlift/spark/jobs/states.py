@@ -63,7 +63,7 @@ def rows_between(
     tasks = 1 if rows <= MERGE_HERE_ROWS else max(power_of_two(slots), power_of_two(rows // TASK_ROWS))
     scratch = str(jobs.planner.scratch)
     task = BetweenTask(kernel, before, after, unit.output, tuple(outputs), jobs.planner.token, tasks, scratch, time)
-    jobs.group.join(unit.name)
+    jobs.group.join(unit.name, "rows of its state for a changed sink")
     try:
         with unsealing(jobs.spark.sparkContext):
             made = jobs.spark.range(0, tasks, 1, tasks).mapInArrow(task, RECEIPTS).collect()
