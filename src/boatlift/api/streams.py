@@ -16,7 +16,7 @@ from boatlift.dataflow.advice import OF_STREAM, advise
 from boatlift.dataflow.contracts import Sink
 from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, batch_of
 from boatlift.dataflow.processors import SinkSpec
-from boatlift.errors import InvalidError
+from boatlift.errors import BoatliftError, InvalidError
 from boatlift.operators.changes.operator import Changes
 from boatlift.operators.epochs.operator import Gather, Recompute
 from boatlift.operators.lookup.operator import Lookup, Table
@@ -38,6 +38,20 @@ class Stream(StreamInTime):
     (`docs/guide/policies.md`). Without state it is `Ephemeral()` if not given, with state `Lazy()`. Such a method
     raises `InvalidError`: `[BAD_NAME]`, `[DUPLICATE_NAME]`, `[BAD_POLICY]`, and `[BAD_OPTION]` of other arguments.
     """
+
+    def _repr_html_(self) -> str:
+        from boatlift.api.notebook import stream_html
+
+        try:
+            columns = self.columns()
+        except BoatliftError:  # no session is active; or the program is wrong, and the picture says why
+            columns = None
+        return stream_html(self, columns)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return what a notebook shows: the part of the picture and the columns, and text where there is none."""
+        del include, exclude  # IPython takes of it what it needs
+        return {"text/plain": f"<stream {self.name} of {self.dataflow.name}>", "text/html": self._repr_html_()}
 
     def columns(self) -> dict[str, str]:
         """Return the names of the columns and their types, as Spark writes them, where a session is active.
