@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -148,9 +150,13 @@ def test_a_cell_that_is_run_again_says_what_it_has_changed() -> None:
     assert changes_of(second) == said
     assert f"Since the cell ran before: {said}." in flow_html(second), "the same dataflow has still changed as much"
     assert changes_of(made("other")) == ""
-    closed_over = [made(function=lambda df, at=at: df.where(f"a > {at}")) for at in (5, 6)]
-    changes_of(closed_over[0])
-    assert changes_of(closed_over[1]) == "changed: clean"
+    for more in (made(function=above(5)), made(function=above(6))):
+        said = changes_of(more)
+    assert said == "changed: clean", "what a function closes over is a part of it"
+
+
+def above(least: int) -> Callable[[Any], Any]:
+    return lambda df: df.where(f"a > {least}")
 
 
 def test_a_run_shows_its_frontiers_and_a_failed_one_its_error(tmp_path: Path) -> None:

@@ -120,6 +120,7 @@ def test_the_interval_is_that_of_the_environment(tmp_path: Path, monkeypatch: py
 def test_a_receiver_that_never_answers_keeps_no_run_from_ending(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "3600")
     large(tmp_path, 2)
     with receiving(monkeypatch) as receiver:
         receiver.answers.clear()
