@@ -19,7 +19,9 @@ from boatlift.runtime.host.progress import Progress
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.codec import decode_tail
-from boatlift.storage.records.records import Settled
+from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.records import Claim, Settled, SinkCommit, Stopped
+from boatlift.storage.records.stream import Tail, found_behind
 from boatlift.storage.store import Requests
 from support.any_connector import ANY
 from support.crash.mortality import Fate, KilledError, MortalStore
@@ -151,7 +153,7 @@ def test_sinks_go_on_while_the_log_is_slow_and_a_crash_loses_and_changes_nothing
 def test_owners_that_crash_one_after_the_other_carry_on_from_each_other(tmp_path: Path) -> None:
     world = NotingWorld(rows=120)
     for life in range(1, 5):
-        crash(world, tmp_path, objects=BEGUN + life % 3, shown=3 * life)
+        crash(world, tmp_path, objects=BEGUN + 1 + life % 2, shown=3 * life)
     run(NotingEngine(world), RidingStore(tmp_path, Unsynced()))
     world.check()
     check_store(tmp_path)
@@ -270,3 +272,74 @@ def test_killed_again_and_again_while_sinks_carry(tmp_path: Path) -> None:
     assert lives > 5
     world.check()
     check_store(tmp_path)
+
+
+def test_of_several_tails_the_entries_that_join_count_once() -> None:
+    def tail(start: int, end: int, token: int = 7, store: str = "s") -> Tail:
+        return Tail(store, token, start, 100 + end, tuple((SinkCommit("table", at),) for at in range(start, end)))
+
+    def found(*tails: Tail, stored: int = 3) -> list[int]:
+        return [record.time for record in found_behind(tails, "s", 7, stored).records]  # type: ignore[union-attr]
+
+    assert found() == []
+    assert found(tail(0, 3)) == found(tail(3, 3)) == [], "all of it is stored"
+    assert found(tail(3, 5)) == found(tail(0, 5)) == [3, 4]
+    assert found(tail(4, 7), tail(1, 5), tail(2, 4)) == [3, 4, 5, 6]
+    assert found(tail(3, 9, token=6)) == found(tail(3, 9, token=8)) == found(tail(3, 9, store="t")) == []
+    assert found_behind([tail(3, 5), tail(3, 6)], "s", 7, 3).at == 106
+    with pytest.raises(DataError, match=r"\[MISSING_OBJECT\] a sink carries entries from 4 on, and the log has 3"):
+        found(tail(4, 5))
+
+
+def test_what_an_owner_of_a_copy_carried_is_another_owners(tmp_path: Path) -> None:
+    """A copy goes back, with the same number of its claim as the original's next owner: sinks know it by another."""
+    world = NotingWorld(rows=60)
+    crash(world, tmp_path, objects=BEGUN, shown=4)
+    tails = [decode_tail(note, "the note") for note in world.notes.values()]
+    log = Log.open(open_store(tmp_path), "flow")
+    assert {tail.token for tail in tails} == {log.begun + log.history.ahead}
+    assert found_behind(tails, log.store_id, log.begun + log.history.ahead, log.entries).records
+    assert not found_behind(tails, log.store_id, log.begun + log.history.ahead + 1, log.entries).records
+
+
+def test_a_copy_goes_back_with_its_sinks_though_its_owner_was_killed(tmp_path: Path) -> None:
+    world = NotingWorld(rows=60)
+    crash(world, tmp_path, objects=BEGUN, shown=4)
+    log, engine = Log.open(open_store(tmp_path), "flow"), NotingEngine(world)
+    errors = [each.error.message for each in transition_to(log, engine, {}, "", from_copy=True).obstacles]
+    assert CARRIED not in errors
+
+
+def test_an_error_behind_a_clean_stop_leaves_it_clean(tmp_path: Path) -> None:
+    def raises(progress: Progress) -> None:
+        if progress.what == "over":
+            raise ZeroDivisionError("of the watcher")
+
+    world = NotingWorld(rows=60)
+    with pytest.raises(ZeroDivisionError):
+        run(NotingEngine(world), RidingStore(tmp_path, Unsynced()), raises)
+    log = Log.open(open_store(tmp_path), "flow")
+    assert log.history.stopped
+    assert not log.may_be_carried
+
+
+def test_a_run_that_fails_before_it_has_done_anything_leaves_the_stop_before_it(tmp_path: Path) -> None:
+    world = NotingWorld(rows=15)
+    run(NotingEngine(world), RidingStore(tmp_path, Unsynced()))
+    world.rows = 30
+    with pytest.raises(ZeroDivisionError):
+        run(NotingEngine(world, fails_at=0), RidingStore(tmp_path, Unsynced()))
+    history = LogHistory.of([Claim("host", 1, 0, {}, {}), SinkCommit("all", 1), Stopped(), Settled()])
+    assert history.stopped
+    history = LogHistory.of([SinkCommit("all", 1), Stopped(), Claim("host", 1, 0, {}, {}), Settled()])
+    assert history.resumed
+
+
+def test_a_sink_that_only_reads_notes_is_read_and_carries_none(tmp_path: Path) -> None:
+    world = NotingWorld(rows=60)
+    crash(world, tmp_path, objects=BEGUN, shown=4)
+    world.note_bytes = 0  # another process sees its place on a network file system
+    before = dict(world.notes)
+    run(NotingEngine(world), RidingStore(tmp_path, Unsynced()))
+    assert world.notes == before
+    world.check()

@@ -119,12 +119,11 @@ class SimulatedDriver:
         eager = {name for name, part in settings.recipe.parts.items() if isinstance(part.durability.policy, Eager)}
         held = world.open_sinks(self.owner, eager, meanwhile)
         carried = carried_behind(world, self._log)
-        undone = any(isinstance(record, Truncation) for entry in carried for record in entry)
-        adopted = self.adopted = None if lost is None or undone else self._adopt(scratch, lost, policies)
+        adopted = self.adopted = None if lost is None or carried.undoes else self._adopt(scratch, lost, policies)
         begun = SoftFrame(begins=True) if adopted is None else adopted.frame()
         self._frames = scratch.begin(self.owner, self._memory, policies, begun)
-        if carried or rides:
-            self._begin_stream(carried)
+        if carried.records or rides:
+            self._begin_stream(carried.records)
         self._commit = GroupCommit(self._log, self._frames)
         self.facts = tuple(self._log.history.live_records.facts())
         world.durable(self.facts)
@@ -153,9 +152,8 @@ class SimulatedDriver:
                 if group.header.number > self._world.log_known:
                     self._world.durable(record for record in group.records if isinstance(record, Fact))
 
-    def _begin_stream(self, carried: Sequence[tuple[Record, ...]]) -> None:
+    def _begin_stream(self, records: Sequence[Record]) -> None:
         """Store what the acts of the owner before carry, before anything of this one is seen."""
-        records = [record for entry in carried for record in entry]
         self._trace(f"the driver begins with {len(records)} records that sinks carried")
         self._frames.write(self._log.last + 1, 0)
         self._log.append(records)

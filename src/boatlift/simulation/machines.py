@@ -14,8 +14,7 @@ from boatlift.storage.log import Log
 from boatlift.storage.log_reader import LogReader
 from boatlift.storage.records.facts import Fact
 from boatlift.storage.records.live import LiveRecords
-from boatlift.storage.records.records import Record
-from boatlift.storage.records.stream import found_behind
+from boatlift.storage.records.stream import Found, found_behind
 from boatlift.times import AnyFrontier, Frontier, frontier_of
 
 
@@ -52,9 +51,9 @@ def check_nothing_lost(world: World, machine: StateMachine) -> None:
         assert acknowledged <= done, f"{acknowledged} was acknowledged to {source}, which begins after {done}"
 
 
-def carried_behind(world: World, log: LogReader) -> list[tuple[Record, ...]]:
+def carried_behind(world: World, log: LogReader) -> Found:
     """Return what the sinks carry behind the end of a log."""
-    return found_behind(world.notes.values(), log.store_id, log.begun, log.entries)[0]
+    return found_behind(world.notes.values(), log.store_id, log.begun, log.entries)
 
 
 def try_recovery(disk: Disk, world: World, settings: Settings) -> None:
@@ -65,9 +64,8 @@ def try_recovery(disk: Disk, world: World, settings: Settings) -> None:
     """
     log = Log.open(disk, DATAFLOW)
     history = log.history
-    for entry in carried_behind(world, log):
-        for record in entry:
-            history.apply(record)
+    for record in carried_behind(world, log).records:
+        history.apply(record)
     recorded = {sink: Frontier.up_to(history.committed.get(sink, -1)) for sink in world.without_ledger}
     machine = machine_of(tuple(history.live_records.facts()), {**world.held, **recorded}, settings)
     memory = Memory(settings.recipe, world.nodes, world.kept)

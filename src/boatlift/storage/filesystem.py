@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Iterable
@@ -151,14 +152,19 @@ def boot_of_computer() -> str:
 _OF_THIS_MACHINE = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay"))
 
 
+def _mount(escaped: bytes) -> str:
+    """Return a path of `/proc/self/mounts`, in which blanks are octal numbers."""
+    return os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda found: bytes((int(found[1], 8),)), escaped))
+
+
 def is_on_this_machine(path: Path) -> bool:
     """Return whether a path, whose end may not exist yet, is on a file system that no other machine serves."""
     place = os.path.realpath(path)
     try:
-        lines = Path("/proc/self/mounts").read_text("utf-8", "replace").splitlines()
+        lines = Path("/proc/self/mounts").read_bytes().splitlines()
     except OSError:  # no Linux
         return False
-    kinds = {os.fsdecode(fields[1].encode().decode("unicode_escape")): fields[2] for fields in map(str.split, lines)}
+    kinds = {_mount(fields[1]): fields[2].decode() for fields in map(bytes.split, lines)}
     nearest = max((mount for mount in kinds if Path(place).is_relative_to(mount)), key=len, default="")
     return kinds.get(nearest) in _OF_THIS_MACHINE
 

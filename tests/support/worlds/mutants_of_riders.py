@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from boatlift.runtime.machine.durable_facts import DurableFacts
@@ -10,27 +11,26 @@ from boatlift.simulation.driver import SimulatedDriver
 from boatlift.simulation.world import World
 from boatlift.storage.group_commit import GroupCommit
 from boatlift.storage.records.facts import Truncation
-from boatlift.storage.records.stream import Tail
+from boatlift.storage.records.stream import Found, Tail
 from support.worlds.mutant import Mutant
 
 __all__ = ["MUTANTS_OF_RIDERS"]
 
 _begin_stream = SimulatedDriver._begin_stream
-_carried = SimulatedDriver._carried
 _open_sinks = World.open_sinks
-_found = machines.carried_behind
+_found = driver.carried_behind
 _tail = GroupCommit.tail
 _hold = DurableFacts.hold
 
 
-def _begun_with_news_alone(self: Any, carried: Any) -> None:
-    if carried:
-        _begin_stream(self, carried)
+def _begun_with_news_alone(self: Any, records: Any) -> None:
+    if records:
+        _begin_stream(self, records)
 
 
 def _of_any_owner(world: Any, log: Any) -> Any:
     tails = [Tail(log.store_id, log.begun, each.start, 0, each.entries) for each in world.notes.values()]
-    return machines.found_behind(tails, log.store_id, log.begun, log.entries)[0]
+    return machines.found_behind(tails, log.store_id, log.begun, log.entries)
 
 
 def _newest_alone(self: Any) -> Any:
@@ -40,7 +40,7 @@ def _newest_alone(self: Any) -> Any:
 
 def _of_one_sink(world: Any, log: Any) -> Any:
     notes = dict(sorted(world.notes.items())[:1])
-    return machines.found_behind(notes.values(), log.store_id, log.begun, log.entries)[0]
+    return machines.found_behind(notes.values(), log.store_id, log.begun, log.entries)
 
 
 def _opened_after_a_look(self: Any, *args: Any, **options: Any) -> Any:
@@ -49,7 +49,7 @@ def _opened_after_a_look(self: Any, *args: Any, **options: Any) -> Any:
 
 
 def _as_seen_before(world: Any, log: Any) -> Any:
-    return machines.found_behind(world.seen.values(), log.store_id, log.begun, log.entries)[0]
+    return machines.found_behind(world.seen.values(), log.store_id, log.begun, log.entries)
 
 
 def _without_rollbacks(self: Any) -> Any:
@@ -64,7 +64,9 @@ def _held_at_once(self: Any, sink: str, frontier: Any) -> None:
 
 
 MUTANTS_OF_RIDERS: dict[str, Mutant] = {
-    "rider-unread": Mutant("what sinks carry is not read", {(driver, "carried_behind"): lambda _world, _log: []}),
+    "rider-unread": Mutant(
+        "what sinks carry is not read", {(driver, "carried_behind"): lambda _world, _log: Found((), 0, undoes=False)}
+    ),
     "rider-of-one": Mutant("what one sink alone carries is read", {(driver, "carried_behind"): _of_one_sink}),
     "rider-stale": Mutant("what the acts of older owners carry counts", {(driver, "carried_behind"): _of_any_owner}),
     "rider-unbegun": Mutant(
@@ -73,6 +75,10 @@ MUTANTS_OF_RIDERS: dict[str, Mutant] = {
     "rider-unfenced": Mutant(
         "what sinks carry is read before they are taken over",
         {(World, "open_sinks"): _opened_after_a_look, (driver, "carried_behind"): _as_seen_before},
+    ),
+    "rider-adopts": Mutant(
+        "memory from before a rollback that sinks carry is adopted",
+        {(driver, "carried_behind"): lambda world, log: replace(_found(world, log), undoes=False)},
     ),
     "rider-newest": Mutant("an act carries its newest facts alone", {(GroupCommit, "tail"): _newest_alone}),
     "rider-cutless": Mutant("a rollback is not carried", {(GroupCommit, "tail"): _without_rollbacks}),

@@ -54,6 +54,10 @@ class LedgerTables:
         """Return whether the ledger has its table of notes, which older versions did not make."""
         raise NotImplementedError
 
+    def make_notes(self, session: Session) -> None:
+        """Make the table of notes."""
+        raise NotImplementedError
+
     def make(self, session: Session) -> None:
         """Make the ledger of a database; two processes may do it at once."""
         raise NotImplementedError
@@ -131,16 +135,15 @@ class LedgerTables:
             )
 
     def note_of(self, session: Session, context: SinkContext) -> bytes:
-        """Return the newest note of a sink, whose row is locked; empty for none. Makes its row if there is none."""
+        """Return the newest note of a sink, whose row is locked; empty for none."""
         name = (context.dataflow, context.sink)
         row = session.execute(f"SELECT note FROM {self.notes} WHERE dataflow = %s AND sink = %s", name).fetchone()
-        if row is None:
-            session.execute(f"INSERT INTO {self.notes} VALUES (%s, %s, %s)", (*name, b""))
         return b"" if row is None else bytes(row[0])
 
     def write_note(self, session: Session, context: SinkContext, note: bytes) -> None:
         name = (context.dataflow, context.sink)
-        session.execute(f"UPDATE {self.notes} SET note = %s WHERE dataflow = %s AND sink = %s", (note, *name))
+        session.execute(f"DELETE FROM {self.notes} WHERE dataflow = %s AND sink = %s", name)
+        session.execute(f"INSERT INTO {self.notes} VALUES (%s, %s, %s)", (*name, note))
 
     def kept_steps(self, session: Session, entry: SinkEntry) -> tuple[int, int, int]:
         """Return the number of rows of steps, and the first and the last step; −1 for none."""

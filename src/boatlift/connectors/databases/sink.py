@@ -210,8 +210,10 @@ class TableSink(SinkBase):
 
     def _claim(self, session: Session, context: SinkContext, table: SinkTable[Any]) -> Committed | None:
         ledger, dialect = self._ledger(context), self._dialect
-        if not (self._entries.exists(session) and self._entries.has_notes(session)):
+        if not self._entries.exists(session):
             self._entries.make(session)
+        elif not self._entries.has_notes(session):
+            self._entries.make_notes(session)
         self._refuse(ledger, session, table.name)
         own = self._entries.entry_of_sink(session, context, lock=True)
         found = dialect.columns_of(session, table.name)

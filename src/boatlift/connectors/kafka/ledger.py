@@ -33,7 +33,7 @@ from boatlift.storage.records.well_formed import fault_of_value
 SLOTS = 1024
 
 FORMAT = 2
-"""Format 2 has notes in the records of steps."""
+"""Format 2 has notes."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -73,14 +73,13 @@ class Claimed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The record's key: it replaces earlier records with the same key."""
 
 
-class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The record that a writer's rows of a step are in the topic.
 
     Attributes:
         writer, writers: The writer's number, and the number of writers that divide the step by key.
         step, rows, digest: The whole step's.
         begins: Partition to an offset at or before the first row of the step.
-        note: The note of the owner; empty for none.
     """
 
     writer: _Count
@@ -90,15 +89,23 @@ class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     digest: str
     token: _Count
     begins: dict[_Count, _Count] = {}
-    note: bytes = b""
 
     @property
     def key(self) -> bytes:
         return b"%d" % (self.step % SLOTS)
 
 
+class Noted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The note of the owner in a writer's newest transaction that has one."""
+
+    writer: _Count
+    note: bytes
+    key: ClassVar[bytes] = b"note"
+
+
 # Made at import: see `boatlift.decoders`.
 _CLAIMS, _STEPS = msgspec.json.Decoder(Claimed), msgspec.json.Decoder(Written)
+_NOTES = msgspec.json.Decoder(Noted)
 
 
 @dataclass(slots=True)
@@ -107,18 +114,24 @@ class Ledger:
 
     Attributes:
         claim: The newest claim; None: no owner has claimed the sink.
-        written: Writer to step to record, after compaction, without its note.
-        notes: Writer to its newest note, and its step.
+        written: Writer to step to record, after compaction.
+        notes: Writer to its newest note.
     """
 
     claim: Claimed | None = None
     written: dict[int, dict[int, Written]] = field(default_factory=dict)
-    notes: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    notes: dict[int, Noted] = field(default_factory=dict)
 
     def take(self, key: bytes, value: bytes) -> None:
-        record: Claimed | Written
+        record: Claimed | Written | Noted
         try:
-            record = _CLAIMS.decode(value) if key == Claimed.key else _STEPS.decode(value)
+            match key:
+                case Claimed.key:
+                    record = _CLAIMS.decode(value)
+                case Noted.key:
+                    record = _NOTES.decode(value)
+                case _:
+                    record = _STEPS.decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(str(error)) from error
         fault = fault_of_value(record.shape) if isinstance(record, Claimed) else None
@@ -126,15 +139,16 @@ class Ledger:
             raise ValueError(fault)
         self.apply(record)
 
-    def apply(self, record: Claimed | Written) -> None:
+    def apply(self, record: Claimed | Written | Noted) -> None:
+        if isinstance(record, Noted):
+            self.notes[record.writer] = record
+            return
         if isinstance(record, Claimed):
             if self.claim is None or record.token >= self.claim.token:
                 self.claim = record
             return
         steps = self.written.setdefault(record.writer, {})
-        steps[record.step] = msgspec.structs.replace(record, note=b"") if record.note else record
-        if record.note and record.step >= self.notes.get(record.writer, (-1, b""))[0]:
-            self.notes[record.writer] = (record.step, record.note)
+        steps[record.step] = record
         steps.pop(record.step - SLOTS, None)
 
     def add(self, part: Ledger) -> None:
@@ -144,8 +158,7 @@ class Ledger:
         for steps in part.written.values():
             for record in steps.values():
                 self.apply(record)
-        for writer, noted in part.notes.items():
-            self.notes[writer] = max(noted, self.notes.get(writer, noted))
+        self.notes.update(part.notes)
 
     def holds(self, record: Claimed | Written) -> bool:
         """Return whether the ledger has a record, or a later record of the same writer."""

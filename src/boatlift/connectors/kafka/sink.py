@@ -211,12 +211,12 @@ class KafkaSink(SinkBase):
         self._compare(now, staged)  # some writers may have committed their parts
         known = self._ledger.of_step(step)
         count = self._count if known is None else known.writers
-        records = [Written(n, count, step, rows, digest, context.token, note=note) for n in range(count)]
-        self._write([record for record in records if not self._ledger.holds(record)], rows, staged)
+        records = [Written(n, count, step, rows, digest, context.token) for n in range(count)]
+        self._write([record for record in records if not self._ledger.holds(record)], rows, staged, note)
         return Outcome.APPENDED
 
     def notes(self) -> Sequence[bytes]:
-        return [note for _, note in self._ledger.notes.values()]
+        return [noted.note for noted in self._ledger.notes.values()]
 
     def _begun(self) -> int:
         return self._ledger.begun()
@@ -326,7 +326,7 @@ class KafkaSink(SinkBase):
         only_before, only_now = _without(before, again), _without(again, before)
         return difference_of_rows(next(iter(only_before), None), next(iter(only_now), None))
 
-    def _write(self, records: Sequence[Written], rows: int, staged: Sequence[Staged]) -> None:
+    def _write(self, records: Sequence[Written], rows: int, staged: Sequence[Staged], note: bytes) -> None:
         from boatlift.connectors.kafka.encoding import part_of
         from boatlift.connectors.kafka.writer import WriteTask, worth_tasks
         from boatlift.connectors.kit.tasks import run_in_tasks, session_of_process
@@ -337,7 +337,9 @@ class KafkaSink(SinkBase):
         if worth_tasks(rows, len(records)) and (spark := session_of_process()) is not None:
             begun = tuple(_beginning(record, ends) for record in records)
             upserts = self.key is not None
-            task = WriteTask(self._access, self._topic, self._ledger_topic.name, begun, rows, tuple(staged), upserts)
+            task = WriteTask(
+                self._access, self._topic, self._ledger_topic.name, begun, rows, tuple(staged), upserts, note
+            )
             results = run_in_tasks(spark, len(begun), task, f"the sink of topic {self._topic}")
             written = [_WRITTEN.decode(each) for each in results]
             for writer in self._writers:
@@ -347,7 +349,7 @@ class KafkaSink(SinkBase):
 
             def deliver(record: Written) -> Written:
                 part = part_of(pieces, record.writer, record.writers, upserts=self.key is not None)
-                return self._writers[record.writer].deliver(part, partial(_beginning, record, ends))
+                return self._writers[record.writer].deliver(part, partial(_beginning, record, ends), note)
 
             if len(records) == 1:
                 written = [deliver(*records)]

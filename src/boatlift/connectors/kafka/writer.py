@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from boatlift.connectors.kafka.access import TIMEOUT, Access, Complaints, is_of_fencing, logger, of_asking
 from boatlift.connectors.kafka.encoding import HEADERS, KEY, VALUE, part_of
-from boatlift.connectors.kafka.ledger import Claimed, Ledger, LedgerTopic, SettlingTopic, Written, refuse_newer
+from boatlift.connectors.kafka.ledger import Claimed, Ledger, LedgerTopic, Noted, SettlingTopic, Written, refuse_newer
 from boatlift.connectors.kit import read_pieces
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import Staged
@@ -141,11 +141,12 @@ class Writer:
     def _new_producer(self) -> Producer:
         return self._access.producer({**_TUNED, "transactional.id": self._id, "error_cb": self._complaints})
 
-    def deliver(self, rows: Sequence[pa.Table], make_record: Callable[[], Record]) -> Record:
+    def deliver(self, rows: Sequence[pa.Table], make_record: Callable[[], Record], note: bytes = b"") -> Record:
         """Write rows and a record, unless the ledger has the record, with a bounded number of retries.
 
         Args:
             make_record: Makes the record, once the rows are on their way.
+            note: Goes with it, unless it is empty.
         """
         for tries_left in reversed(range(TRIES)):
             try:
@@ -153,7 +154,7 @@ class Writer:
                     record = make_record()
                     if self.begin().holds(record):
                         return record
-                return self.write(rows, make_record)
+                return self.write(rows, make_record, note)
             except (KafkaException, SystemError) as raised:
                 error = raised if isinstance(raised, KafkaException) else _fatal(raised)
                 cause = error.args[0]
@@ -179,7 +180,7 @@ class Writer:
         if part.claim is not None:
             self._refuse(part.claim)
 
-    def write(self, rows: Sequence[pa.Table], make_record: Callable[[], Record]) -> Record:
+    def write(self, rows: Sequence[pa.Table], make_record: Callable[[], Record], note: bytes = b"") -> Record:
         producer = self._producer
         assert producer is not None, "begin comes first"
         producer.begin_transaction()
@@ -188,7 +189,8 @@ class Writer:
                 for batch in piece.to_batches(ROWS_AT_ONCE):
                     self._produce(producer, batch)
             record = make_record()
-            producer.produce(self._ledger, msgspec.json.encode(record), record.key, partition=self._number)
+            for each in (record, *((Noted(self._number, note),) if note else ())):
+                producer.produce(self._ledger, msgspec.json.encode(each), each.key, partition=self._number)
         except BaseException:
             with suppress(KafkaException):  # the next initialisation aborts it
                 producer.abort_transaction(TIMEOUT)
@@ -265,6 +267,7 @@ class WriteTask:
     rows: int
     staged: tuple[Staged, ...]
     upserts: bool
+    note: bytes
 
     def __call__(self, number: int) -> bytes:
         return msgspec.json.encode(self.run(self.records[number]))
@@ -283,7 +286,7 @@ class WriteTask:
             again=context is not None and context.attemptNumber() > 0,
         )
         rows = part_of(read_pieces(self.rows, self.staged), record.writer, record.writers, upserts=self.upserts)
-        return writer.deliver(rows, lambda: record)
+        return writer.deliver(rows, lambda: record, self.note)
 
 
 def refuse_speculation(spark: SparkSession) -> None:

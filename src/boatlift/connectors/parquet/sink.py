@@ -126,12 +126,13 @@ class ParquetSink(SinkBase):
             untouched=self._untouched,
             reads_back_steps=self if self.key is None else None,
             takes_back=self,
-            keeps_note=self if self._is_local else None,
+            keeps_note=self,
         )
 
     @cached_property
-    def _is_local(self) -> bool:
-        return is_on_this_machine(self._path)
+    def note_bytes(self) -> int:  # type: ignore[override]
+        """None on a network file system: there the fence is not strict (`folder`)."""
+        return SinkBase.note_bytes if is_on_this_machine(self._path) else 0
 
     def describe(self) -> Json:
         return {

@@ -336,14 +336,13 @@ class KeepsNote(Protocol):
     Laws:
         * The note becomes durable in the very act that makes the step visible; of a step in several acts, in each.
         * A step that the sink drops leaves no note, and neither does an act behind a newer owner's `open`.
-        * After `open` the note of the newest act of each part of the sink is there. A commit without a note needs none,
-          and neither do those before it: the sink may forget theirs.
-
-    Attributes:
-        note_bytes: The size of the largest note.
+        * After `open` the note of the newest act of each part of the sink is there. A sink may drop a note once a later
+          act of the same part had none.
     """
 
-    note_bytes: int
+    @property
+    def note_bytes(self) -> int:
+        """The size of the largest note; 0 if notes are only read."""
 
     def note(self, content: bytes) -> None:
         """Give the note of the next `commit`, and of no other."""

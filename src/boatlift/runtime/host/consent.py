@@ -20,8 +20,8 @@ from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
 
 CARRIED = (
-    "the last run has not stopped cleanly, and its sinks may show steps that they alone explain: run the program of "
-    "the store once with --available-now, which records them, then change it"
+    "the last run has not stopped cleanly, and its sinks may hold steps whose determinants are not in the log: run the "
+    "program of the store once with --available-now, which records them, then change it"
 )
 
 
@@ -78,7 +78,7 @@ def transition_to(
     )
     if from_copy and (why := _why_no_copy(history)):
         transition.obstacles.append(Obstacle(engine.plan.dataflow, DataError("NEEDS_CLEAN_STOP", why)))
-    if log.may_be_carried:
+    if log.may_be_carried and not from_copy:  # what sinks have beyond a copy is taken back
         transition.obstacles.append(Obstacle(engine.plan.dataflow, DataError("NEEDS_CLEAN_STOP", CARRIED)))
     if back is not None:
         transition.back_at = log.history.points[back].at if back else 0

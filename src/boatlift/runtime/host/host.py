@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 
 from boatlift.errors import FLOW_AND_STORE, DataError, FencedError
@@ -41,7 +41,6 @@ from boatlift.storage.group_commit import GroupWriter
 from boatlift.storage.identities import secret_of
 from boatlift.storage.log import Log
 from boatlift.storage.records.codec import SoftHead
-from boatlift.storage.records.facts import Truncation
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import UNITS, Record, Settled, SinkCommit
 from boatlift.storage.records.soft_checkpoints import SoftCheckpoint
@@ -282,13 +281,14 @@ class OwnershipTerm:
         with self._commits.opening():  # beside the rest: a sink elsewhere takes its time
             head = head_of(program, environment)
             if may_be_carried:
-                tails = list(self._commits.carried())
-                found, at = found_behind(tails, self._log.store_id, self._log.begun, self._log.entries)
-                clock.at_least(at)
-                undone = any(isinstance(record, Truncation) for entry in found for record in entry)
-                adopted = self._begin_scratch(store, token, head, adopts=not undone)
-                if found:
-                    self._store_carried([record for entry in found for record in entry])
+                with _told_of_copies():
+                    tails = list(self._commits.carried())
+                begun = self._log.begun + self._history.ahead
+                found = found_behind(tails, self._log.store_id, begun, self._log.entries)
+                clock.at_least(found.at)
+                adopted = self._begin_scratch(store, token, head, adopts=not found.undoes)
+                if found.records:
+                    self._store_carried(found.records)
             else:
                 adopted = self._begin_scratch(store, token, head, adopts=True)
             if self._history.rewound:
@@ -299,7 +299,7 @@ class OwnershipTerm:
             self._commits.begin(self._overrides, self._history)
             self._begin_engine(store, token, adopted)
 
-    def _store_carried(self, records: list[Record]) -> None:
+    def _store_carried(self, records: Sequence[Record]) -> None:
         """Store what the acts of the owner before carry, before anything of this one can be seen."""
         self._soft.write(self._log.last + 1, 0)  # each object of the log has its entry
         self._log.append(records)
@@ -374,7 +374,7 @@ class OwnershipTerm:
         try:
             yield
         except BaseException:
-            if self._carriers and self._log.stored:
+            if self._carriers and self._log.stored and not self._history.stopped:
                 writer.submit([Settled()], lambda _error: None)
             raise
 

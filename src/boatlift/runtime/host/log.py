@@ -175,7 +175,7 @@ class LogCalls:
         """
         start, entries = self._writer.tail()
         log = self._context.log
-        content = encode_tail(Tail(log.store_id, log.owner, start, self._clock(), entries))
+        content = encode_tail(Tail(log.store_id, log.owner + log.history.ahead, start, self._clock(), entries))
         if len(content) <= most:
             return content
         written: Future[None] = Future()

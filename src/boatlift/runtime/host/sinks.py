@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from boatlift.dataflow import Delivery
+from boatlift.dataflow.contracts import KeepsNote
 from boatlift.errors import UnavailableError
 from boatlift.recovery import RecoveryGraph
 from boatlift.runtime.engine import Engine, StepResult
@@ -40,11 +41,19 @@ def carriers_of(engine: Engine, store: Store) -> frozenset[str]:
     """Return the sinks whose acts carry what the log of a store lacks; none if the log is quick."""
     if not store.requests.rides:
         return frozenset()
-    return frozenset(name for name, each in engine.plan.sinks.items() if each.sink.capabilities.keeps_note is not None)
+    able = {name: each.sink.capabilities.keeps_note for name, each in engine.plan.sinks.items()}
+    return frozenset(name for name, keeps in able.items() if keeps is not None and keeps.note_bytes)
+
+
+def _rider(rider: Callable[[int], bytes], keeps: KeepsNote) -> bytes:
+    try:
+        return rider(keeps.note_bytes)
+    except Exception as error:
+        raise UnrecordedError(error) from error
 
 
 class UnrecordedError(Exception):
-    """The record of a delivered step could not be written."""
+    """The log could not be written, by which a step may be shown, or with the record of a delivered one."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -210,17 +219,17 @@ class SinkCommits:
 
         Raises:
             BoatliftError: the sink did not take a step.
-            UnrecordedError: a step was delivered, and its record could not be written.
+            UnrecordedError: the log could not be written.
         """
         sink = order.sink
         payloads, left_out = {at: message.payload for at, (message,) in order.steps}, 0
-        keeps = self._sinks[sink].capabilities.keeps_note if order.rides else None
+        keeps = self._sinks[sink].capabilities.keeps_note
         with self._locks[sink]:  # `position` is answered once all of this has reached the sink
             end = last_of(order.frontier)
             for at in range(last + 1, end + 1):
                 if (sink, at) not in self.overrides.skipped:  # its receiver would refuse the step again
                     if keeps is not None:
-                        keeps.note(rider(keeps.note_bytes))
+                        keeps.note(_rider(rider, keeps) if order.rides else b"")
                     with watched(at):
                         self._engine.commit(sink, at - self._ahead(sink), payloads.get(at, NOTHING))
                 else:

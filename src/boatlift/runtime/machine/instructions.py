@@ -194,7 +194,8 @@ class CommitSink:
     Attributes:
         frontier: The times that the sink holds afterwards.
         steps: Each time beyond the sink's present frontier that has messages, with these, in rising order.
-        rides: They rest on facts that are not durable yet: each act of the sink has to carry all that were written.
+        rides: They rest on facts that are not durable yet: each act of the sink has to carry all that were
+            written, or to wait for them.
     """
 
     sink: str

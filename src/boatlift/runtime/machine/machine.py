@@ -445,7 +445,7 @@ class StateMachine:
             if rides := further is not None and further != frontier and not further <= sink.held:
                 self.durable.carry()
                 frontier = further
-        if frontier is not None:
+        if frontier is not None and not frontier <= sink.held:  # the durable facts know later what a sink holds
             self._outbox.append(sink.commit(frontier, rides=rides))
 
     def _new_monitor(self) -> Monitor:

@@ -105,6 +105,8 @@ class LogHistory:
         if isinstance(record, Claim):
             self._apply_claim(record)
             return
+        if isinstance(record, Settled):
+            return  # says nothing of what the run has done
         if isinstance(record, Evolved):
             self.rested = False
             self._evolve(record)
@@ -140,7 +142,7 @@ class LogHistory:
                 self.points = {name: point for name, point in self.points.items() if name not in names}
             case Stopped():
                 self.work = record.work or self.work
-            case Admitted() | Settled():
+            case Admitted():
                 pass
             case _:
                 self.live_records.apply(record)

@@ -17,11 +17,14 @@ Source: Feldera has a determinant durable before its effect; Clonos lets the eff
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
+from boatlift.errors import RESTORE, DataError
+from boatlift.storage.records.facts import Truncation
 from boatlift.storage.records.records import Milliseconds, Record
 
 _Count = Annotated[int, Meta(ge=0)]
@@ -32,7 +35,7 @@ class Tail(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
     Attributes:
         store: The id of the store.
-        token: Of the owner.
+        token: By which sinks know the owner: no owner of a copy of the store has it, too.
         start: The place of the first entry.
         at: When the tail was taken, by the owner's clock, in milliseconds since 1970; no clock in it is later.
         entries: The records of each entry.
@@ -44,23 +47,43 @@ class Tail(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     at: Milliseconds
     entries: tuple[tuple[Record, ...], ...]
 
-    @property
-    def end(self) -> int:
-        return self.start + len(self.entries)
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What sinks carry behind the end of a log.
+
+    Attributes:
+        records: In order.
+        at: No clock in them is later.
+        undoes: A rollback is among them: the memory of the owner is not adopted.
+    """
+
+    records: tuple[Record, ...]
+    at: int
+    undoes: bool
 
 
-def found_behind(tails: Iterable[Tail], store: str, begun: int, stored: int) -> tuple[list[tuple[Record, ...]], int]:
-    """Return the entries behind the stored ones, as far as tails join without a gap, and the newest clock in them.
+def found_behind(tails: Iterable[Tail], store: str, token: int, stored: int) -> Found:
+    """Return what tails have behind the stored entries, as far as they join without a gap.
 
     Args:
         store: The id of the store.
-        begun: The token of the newest owner that has begun.
+        token: By which sinks know the newest owner that has begun.
         stored: The number of its entries in the log.
+
+    Raises:
+        DataError: `[MISSING_OBJECT]` a tail begins behind the end of the log: the log has lost entries.
     """
-    found: list[tuple[Record, ...]] = []
+    found: list[Record] = []
     end, at = stored, 0
-    for tail in sorted(tails, key=lambda each: (each.start, each.end)):
-        if (tail.store, tail.token) == (store, begun) and tail.start <= end < tail.end:
-            found += tail.entries[end - tail.start :]
-            end, at = tail.end, max(at, tail.at)
-    return found, at
+    for tail in sorted(tails, key=lambda each: (each.start, len(each.entries))):
+        if (tail.store, tail.token) != (store, token):
+            continue
+        if tail.start > end:
+            raise DataError(
+                "MISSING_OBJECT", f"a sink carries entries from {tail.start} on, and the log has {end}: {RESTORE}"
+            )
+        for entry in tail.entries[end - tail.start :]:
+            found += entry
+            end, at = end + 1, max(at, tail.at)
+    return Found(tuple(found), at, any(isinstance(record, Truncation) for record in found))

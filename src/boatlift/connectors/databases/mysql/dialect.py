@@ -123,8 +123,14 @@ class MysqlLedger(LedgerTables):
         session.execute(f"""CREATE TABLE IF NOT EXISTS {self.steps} (
             {name}, step bigint NOT NULL, "rows" bigint NOT NULL, digest varchar(255) NOT NULL,
             token bigint NOT NULL, transaction bigint NOT NULL, PRIMARY KEY (dataflow, sink, step)) {kept}""")
+        self.make_notes(session)
+
+    def make_notes(self, session: Session) -> None:
+        assert isinstance(session, MysqlSession)
         session.execute(f"""CREATE TABLE IF NOT EXISTS {self.notes} (
-            {name}, note longblob NOT NULL, PRIMARY KEY (dataflow, sink)) {kept}""")
+            dataflow varchar(255) NOT NULL, sink varchar(255) NOT NULL, note longblob NOT NULL,
+            PRIMARY KEY (dataflow, sink))
+            ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE {session.collation}""")
 
     def key_of(self, columns: list[str] | None) -> Any:
         return None if columns is None else json.dumps(columns, ensure_ascii=False)

@@ -60,6 +60,9 @@ class PostgresLedger(LedgerTables):
             dataflow text NOT NULL, sink text NOT NULL, step bigint NOT NULL, rows bigint NOT NULL,
             digest text NOT NULL, token bigint NOT NULL, transaction bigint NOT NULL,
             PRIMARY KEY (dataflow, sink, step))""")
+        self.make_notes(session)
+
+    def make_notes(self, session: Session) -> None:
         session.execute("""CREATE TABLE IF NOT EXISTS _boatlift.notes (
             dataflow text NOT NULL, sink text NOT NULL, note bytea NOT NULL, PRIMARY KEY (dataflow, sink))""")
 
