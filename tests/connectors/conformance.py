@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Protocol
 import pyarrow as pa
 import pytest
 
-from boatlift.dataflow.contracts import Committed, Delivery, Outcome, Sink, SinkContext, Staged
+from boatlift.dataflow.contracts import Committed, Delivery, KeepsNote, Outcome, Sink, SinkContext, Staged
 from boatlift.errors import BoatliftError, DataError, DivergedError, FencedError, InvalidError
 
 Row = tuple[Any, ...]
@@ -306,36 +306,31 @@ class SinkLaws:
         assert self.case.read(folder) == visible(sink, 4)
 
     def test_a_note_is_in_the_act_of_its_step_and_in_no_other(self, sink: Sink, successor: Sink, folder: Path) -> None:
-        keeps, then = sink.capabilities.keeps_note, successor.capabilities.keeps_note
-        if keeps is None or then is None:
+        def opened(which: Sink, token: int) -> KeepsNote:
+            which.open(context(token))
+            keeps = which.capabilities.keeps_note
+            assert keeps is not None
+            return keeps
+
+        if sink.capabilities.keeps_note is None:
             pytest.skip("it keeps no notes")
-        sink.open(context(1))
+        keeps = opened(sink, 1)
         assert list(keeps.notes()) == []
         put(sink, folder, 0)
         keeps.note(bytes(range(256)))
         assert put(sink, folder, 1) is Outcome.APPENDED
         keeps.note(b"of a step that is dropped")
         assert put(sink, folder, 1) is Outcome.DROPPED
-        same = self.case.make(folder)
-        same.open(context(1))
-        assert same.capabilities.keeps_note is not None
-        assert set(same.capabilities.keeps_note.notes()) == {bytes(range(256))}
-        same.close()
-        sink.open(context(1))
+        assert set(opened(sink, 1).notes()) == {bytes(range(256))}
         assert put(sink, folder, 2) is Outcome.APPENDED  # without a note: the one before is gone with its step
-        successor.open(context(2))
+        keeps, then = opened(sink, 1), opened(successor, 2)
         assert set(then.notes()) <= {bytes(range(256))}
         keeps.note(b"of an owner that is fenced")
         with pytest.raises(FencedError, match=r"\[FENCED\]"):
             put(sink, folder, 3)
         then.note(b"x" * then.note_bytes)
         assert put(successor, folder, 3) is Outcome.APPENDED
-        sink.close()
-        third = self.case.make(folder)
-        third.open(context(3))
-        assert third.capabilities.keeps_note is not None
-        assert set(third.capabilities.keeps_note.notes()) == {b"x" * then.note_bytes}
-        third.close()
+        assert set(opened(successor, 3).notes()) == {b"x" * then.note_bytes}
 
     def test_steps_that_are_taken_back_are_empty_and_known_by_the_owner_that_did_it(
         self, sink: Sink, successor: Sink, folder: Path

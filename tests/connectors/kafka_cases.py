@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -160,7 +160,7 @@ class _SinkInFolder:
     def capabilities(self) -> SinkCapabilities:
         told = self._folder / "topic"
         opened = sink(self._broker.bootstrap, told.read_text(), **self._options) if told.exists() else self._sink
-        return opened.capabilities
+        return replace(opened.capabilities, keeps_note=self._sink)
 
     def verify(self) -> Iterator[Finding]:
         told = self._folder / "topic"

@@ -271,6 +271,7 @@ class DatabaseCase(SinkCase):
     columns = "k, name, value"
     sinks: ClassVar[str]
     steps: ClassVar[str]
+    notes: ClassVar[str]
     on: ClassVar[ModuleType]
 
     @classmethod
@@ -297,7 +298,7 @@ class DatabaseCase(SinkCase):
     @classmethod
     def remove(cls, folder: Path) -> None:
         cls.on.query(f"DROP TABLE IF EXISTS {table_of(folder)}")
-        for table in (cls.sinks, cls.steps):
+        for table in (cls.sinks, cls.steps, cls.notes):
             cls.on.query(f"DELETE FROM {table}")
 
     @classmethod
@@ -324,7 +325,7 @@ class PostgresCase(DatabaseCase):
     """A table of PostgreSQL."""
 
     refuses_nul = True
-    sinks, steps = "_boatlift.sinks", "_boatlift.steps"
+    sinks, steps, notes = "_boatlift.sinks", "_boatlift.steps", "_boatlift.notes"
     on = on_postgres
 
     @classmethod
@@ -344,7 +345,7 @@ class MysqlCase(DatabaseCase):
 
     refuses_nan = True
     lacks_infinity = True
-    sinks, steps = "_boatlift_sinks", "_boatlift_steps"
+    sinks, steps, notes = "_boatlift_sinks", "_boatlift_steps", "_boatlift_notes"
     on = on_mysql
 
     @classmethod

@@ -71,7 +71,7 @@ def test_copies_pickles_and_tools_see_an_ordinary_object() -> None:
     pickled = pickle.loads(pickle.dumps(Grouped(Stream(Dataflow("other"), "rows"), ("k",))))
     assert pickled.keys == ("k",)
     for owner in (rows, grouped):
-        for name in ("__len__", "__wrapped__", "_repr_html_", "_ipython_display_", "__array__", "shape"):
+        for name in ("__len__", "__wrapped__", "_repr_latex_", "_ipython_display_", "__array__", "shape"):
             assert not hasattr(owner, name)
         assert inspect.unwrap(owner) is owner  # type: ignore[arg-type]
         assert "NOT_ON_A_STREAM" not in repr(inspect.getmembers(owner))

@@ -239,11 +239,11 @@ def dying(monkeypatch: pytest.MonkeyPatch, runs: Callable[[], None], *, step: in
     deliver = Writer.deliver
     died = []
 
-    def dies(writer: Writer, rows: Any, make_record: Any) -> Any:
+    def dies(writer: Writer, rows: Any, make_record: Any, note: bytes = b"") -> Any:
         if writer._number == 1 and rows and make_record().step == step:
             died.append(step)
             raise KeyboardInterrupt
-        return deliver(writer, rows, make_record)
+        return deliver(writer, rows, make_record, note)
 
     with monkeypatch.context() as patched:
         patched.setattr(Writer, "deliver", dies)

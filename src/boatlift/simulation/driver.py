@@ -110,8 +110,8 @@ class SimulatedDriver:
             if takeover is not None:
                 refuse_unless_newest(takeover.log, takeover.after, takeover.life)
 
-        rides = bool(settings.carriers)
-        self.owner = self._log.claim(Claim(host, 0, 0, {"plan": "simulated"}, {}, rides=rides), refuse)
+        claim = Claim(host, 0, 0, {"plan": "simulated"}, {}, rides=bool(settings.carriers))
+        self.owner = self._log.claim(claim, refuse)
         self._trace(f"{self.owner} owns the dataflow")
         self._note_earlier_writes()
         meanwhile()
@@ -122,7 +122,7 @@ class SimulatedDriver:
         adopted = self.adopted = None if lost is None or carried.undoes else self._adopt(scratch, lost, policies)
         begun = SoftFrame(begins=True) if adopted is None else adopted.frame()
         self._frames = scratch.begin(self.owner, self._memory, policies, begun)
-        if carried.records or rides:
+        if carried.records or settings.carriers:
             self._begin_stream(carried.records)
         self._commit = GroupCommit(self._log, self._frames)
         self.facts = tuple(self._log.history.live_records.facts())
@@ -154,7 +154,6 @@ class SimulatedDriver:
 
     def _begin_stream(self, records: Sequence[Record]) -> None:
         """Store what the acts of the owner before carry, before anything of this one is seen."""
-        self._trace(f"the driver begins with {len(records)} records that sinks carried")
         self._frames.write(self._log.last + 1, 0)
         self._log.append(records)
         self._world.durable(record for record in records if isinstance(record, Fact))
@@ -171,8 +170,7 @@ class SimulatedDriver:
         memory, files = found
         roles = (part.role for part in self.settings.recipe.parts.values())
         # One that had failed when the other driver ended is in none of its last frames.
-        complete = len(memory.parts) == sum(role not in (Role.SOURCE, Role.SINK) for role in roles)
-        self._memory.whole = files.whole and complete
+        self._memory.whole = files.whole and len(memory.parts) == sum(r not in (Role.SOURCE, Role.SINK) for r in roles)
         for name in [*memory.parts]:
             payloads = [each for each in memory.payloads(name) if each is not None]
             if name in lost or not self._memory.adopt(name, payloads, files):
@@ -210,8 +208,7 @@ class SimulatedDriver:
     def settled(self) -> bool:
         """Whether the machine knows all that is durable, and of no recovery that is not; and sinks show no more."""
         waits = any(isinstance(todo, events.LogDurable) for todo in self.outstanding)
-        written = (record for records, _, _ in self._commit.waiting for record in records or ())
-        undoes = any(isinstance(record, Truncation) for record in written)
+        undoes = any(isinstance(r, Truncation) for records, _, _ in self._commit.waiting for r in records or ())
         return not (waits or undoes or self._commit.failure or self.machine.durable.carries)
 
     def hand_over(self, heir: str, *, drain: bool) -> None:

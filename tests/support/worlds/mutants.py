@@ -27,7 +27,6 @@ from boatlift.simulation.simulation import Case, Simulation, attempt
 from boatlift.storage.records.facts import Determinant, Truncation
 from boatlift.times import EpochFrontier, Frontier, all_times, frontier_of
 from support.worlds.mutant import Mutant
-from support.worlds.mutants_of_riders import MUTANTS_OF_RIDERS
 from support.worlds.mutants_of_soft_checkpoints import MUTANTS_OF_SOFT_CHECKPOINTS
 from support.worlds.mutants_of_standbys import MUTANTS_OF_STANDBYS
 from support.worlds.mutants_of_the_log import MUTANTS_OF_THE_LOG
@@ -477,7 +476,6 @@ MUTANTS: dict[str, Mutant] = {
     **MUTANTS_OF_THE_LOG,
     **MUTANTS_OF_SOFT_CHECKPOINTS,
     **MUTANTS_OF_STANDBYS,
-    **MUTANTS_OF_RIDERS,
     **MUTANTS_OF_TRANSITIONS,
 }
 

@@ -96,6 +96,7 @@ class LedgerTables:
     def forget(self, session: Session, context: SinkContext) -> None:
         """Remove a sink's row, which has no steps."""
         session.execute(f"DELETE FROM {self.sinks} WHERE dataflow = %s AND sink = %s", (context.dataflow, context.sink))
+        session.execute(f"DELETE FROM {self.notes} WHERE dataflow = %s AND sink = %s", (context.dataflow, context.sink))
 
     def claim(self, session: Session, context: SinkContext) -> None:
         """Write the owner's token into its locked row."""

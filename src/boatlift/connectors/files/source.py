@@ -266,7 +266,7 @@ class FilesSource(SourceBase):
         return self._scan(spark, positions, ordinals=True)
 
     def load_parameterized(self, spark: SparkSession, frame_of: FrameOfTask | None = None) -> DataFrame:
-        self._spark = spark
+        self._spark, self._parameters = spark, None  # which depend on settings of the session
 
         def in_one_partition(task: Any, columns: Any) -> DataFrame:
             return spark.range(0, 1, 1, 1).mapInArrow(task, columns)

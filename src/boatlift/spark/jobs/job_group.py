@@ -36,7 +36,7 @@ class JobGroup:
         """Let the jobs of this thread belong to a unit. Only a change calls Spark, whose calls are slow.
 
         Args:
-            doing: What they are for, as Spark's page shows it behind the unit; empty: as before, if the unit is the
+            doing: The work of the jobs, as Spark's page shows it behind the unit; empty: as before, if the unit is the
                 same.
         """
         if not getattr(self._thread, "joined", False):

@@ -49,7 +49,7 @@ class Tail(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Carried:
     """What sinks carry behind the end of a log.
 
     Attributes:
@@ -63,7 +63,7 @@ class Found:
     undoes: bool
 
 
-def found_behind(tails: Iterable[Tail], store: str, token: int, stored: int) -> Found:
+def found_behind(tails: Iterable[Tail], store: str, token: int, stored: int) -> Carried:
     """Return what tails have behind the stored entries, as far as they join without a gap.
 
     Args:
@@ -86,4 +86,4 @@ def found_behind(tails: Iterable[Tail], store: str, token: int, stored: int) -> 
         for entry in tail.entries[end - tail.start :]:
             found += entry
             end, at = end + 1, max(at, tail.at)
-    return Found(tuple(found), at, any(isinstance(record, Truncation) for record in found))
+    return Carried(tuple(found), at, any(isinstance(record, Truncation) for record in found))
