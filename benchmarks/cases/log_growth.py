@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.harness.measuring import Effort, Figure, Result
 from boatlift.dataflow import Batch, History, Lazy
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
-from boatlift.runtime.host.host import COLLECT_AFTER, MESSAGES_AHEAD
+from boatlift.runtime.host.term import COLLECT_AFTER, MESSAGES_AHEAD
 from boatlift.runtime.machine import Durability, Program, StateMachine, events, instructions
 from boatlift.storage.filesystem import FileSystem
 from boatlift.storage.group_commit import GroupCommit

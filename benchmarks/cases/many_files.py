@@ -21,8 +21,8 @@ from boatlift.connectors import files
 from boatlift.dataflow import Json
 from boatlift.runtime.engine import Engine
 from boatlift.runtime.graph import position_of, source_record
-from boatlift.runtime.host.host import COLLECT_AFTER
 from boatlift.runtime.host.source_cursors import SourceCursors
+from boatlift.runtime.host.term import COLLECT_AFTER
 from boatlift.storage.filesystem import FileSystem
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log

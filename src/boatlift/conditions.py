@@ -317,6 +317,13 @@ CONDITIONS: dict[str, Condition] = {
         "see boatlift status, then try again",
         retry=Retry.AGAIN,
     ),
+    "MEMBERS_MISSING": Condition(
+        "UnavailableError",
+        "too few of the standbys answer that an owner asked to hold what its log lacked: sinks may show steps that "
+        "nothing else explains",
+        "bring back the standbys that the message names; if they have ended, go on with --accept-lost, and see in "
+        "boatlift log what that has decided",
+    ),
     "STANDBY_SILENT": Condition(
         "UnavailableError",
         "the owner has stopped, and the standby that it was handed to has not claimed the dataflow",

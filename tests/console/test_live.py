@@ -10,8 +10,8 @@ from rich.console import Console
 import boatlift as bl
 from boatlift.console import live
 from boatlift.console.live import Live
-from boatlift.runtime.host.host import MESSAGES_AHEAD
 from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.host.term import MESSAGES_AHEAD
 
 LAST = (
     "mine: stopped cleanly after 1 new steps: 1,000 rows of rows, 500 rows of more; 10 to answers; "

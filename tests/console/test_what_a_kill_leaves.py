@@ -18,7 +18,7 @@ from boatlift.console.contents import (
     show_verification,
 )
 from boatlift.dataflow import Plan
-from boatlift.runtime.host import host
+from boatlift.runtime.host import term
 from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.runtime.inspect.past import operations_of, steps_of
 from boatlift.runtime.inspect.picture import picture_of
@@ -33,7 +33,7 @@ ROWS = 7
 
 @pytest.fixture(autouse=True)
 def _collect_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "COLLECT_AFTER", 4)
+    monkeypatch.setattr(term, "COLLECT_AFTER", 4)
 
 
 def one_life(root: Path, world: World, planned: Plan, fate: Fate) -> bool:

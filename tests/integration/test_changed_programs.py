@@ -177,7 +177,7 @@ def test_an_owner_that_goes_on_until_the_claim_loses_and_doubles_nothing(
             run(sums(), spark)
         return found
 
-    monkeypatch.setattr("boatlift.runtime.host.host.consented", then_the_owner_goes_on)
+    monkeypatch.setattr("boatlift.runtime.host.term.consented", then_the_owner_goes_on)
     run(sums(factor=2), spark, evolve=consent)
     case.check(lambda: sums(factor=2), "answers.db", "history")
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
-from boatlift.runtime.host import host
+from boatlift.runtime.host import term
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import Checkpoint, LoggedInput, LoggedMessage
@@ -160,7 +160,7 @@ def test_facts_without_a_reader_are_collected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(host, "COLLECT_AFTER", 1)
+    monkeypatch.setattr(term, "COLLECT_AFTER", 1)
     run(flow_of("recompute", steps=12), spark)
     assert len(logged("clean->middle")) < 4
 

@@ -10,7 +10,7 @@ import pytest
 
 import boatlift as bl
 from boatlift.dataflow import Policy
-from boatlift.runtime.host import host
+from boatlift.runtime.host import term
 from boatlift.spark.engine import SparkEngine
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -177,7 +177,7 @@ def test_a_clean_stop_leaves_no_run_over_however_often_garbage_was_collected(
 ) -> None:
     """Garbage is collected while states in memory could be gone back to, and there is none at the end."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(host, "COLLECT_AFTER", 1)
+    monkeypatch.setattr(term, "COLLECT_AFTER", 1)
     idle: list[bl.Progress] = []
     flow = flow_of(bl.Lazy(every=1), cleaning=bl.Eager(), steps=20)
     with running(flow, spark, on_progress=lambda progress: idle.append(progress) if progress.what == "idle" else None):

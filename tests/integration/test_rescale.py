@@ -18,7 +18,7 @@ import pytest
 from pyspark import SparkContext
 
 import boatlift as bl
-from boatlift.runtime.host import host
+from boatlift.runtime.host import term
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import Execute
 from boatlift.spark.engine import SparkEngine
@@ -184,7 +184,7 @@ def test_other_tasks_take_what_waits_on_every_edge(
         return run(self, order)
 
     with monkeypatch.context() as first:
-        first.setattr(host, "MESSAGES_AHEAD", 1000)
+        first.setattr(term, "MESSAGES_AHEAD", 1000)
         first.setattr(SparkContext, "defaultParallelism", property(lambda _self: before))
         first.setattr(SparkEngine, "run", gated)
         started = bl.start(flow_of(data, tmp_path), tmp_path / "store", spark=spark, on_progress=gate.watch)

@@ -14,7 +14,7 @@ from pyspark import SparkContext
 import boatlift as bl
 from boatlift.connectors.kafka.sink import KafkaSink
 from boatlift.dataflow.contracts import Outcome, Staged
-from boatlift.runtime.host import host
+from boatlift.runtime.host import term
 from boatlift.runtime.host.progress import Progress
 from support.crash.dying import DiesError
 from support.kafka import messages_of, new_topic
@@ -117,7 +117,7 @@ def test_other_tasks_and_writers_take_what_waits_before_a_sink(
         return commit(self, step, rows, digest, staged)
 
     with monkeypatch.context() as first:
-        first.setattr(host, "MESSAGES_AHEAD", 1000)
+        first.setattr(term, "MESSAGES_AHEAD", 1000)
         first.setattr(SparkContext, "defaultParallelism", property(lambda _self: before[0]))
         first.setattr(KafkaSink, "commit", gated)
         flow = flow_of(data, kafka_broker, topic, before[1])

@@ -11,7 +11,7 @@ import pytest
 
 from boatlift.dataflow import Outcome
 from boatlift.errors import FencedError
-from boatlift.runtime.host import host
+from boatlift.runtime.host import term
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.log import LogCalls
@@ -74,7 +74,7 @@ def test_a_run_that_no_durable_checkpoint_names_yet_is_not_collected(
 
     monkeypatch.setattr(LogCalls, "_collect", collect_and_tell)
     monkeypatch.setattr(Log, "pays", lambda _log, _frees: True)
-    monkeypatch.setattr(host, "COLLECT_AFTER", 1)
+    monkeypatch.setattr(term, "COLLECT_AFTER", 1)
     world = World()
     Host(SavingEngine(world, every=1), store, RunOptions(available_now=True)).run()
     assert collected.is_set()

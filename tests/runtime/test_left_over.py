@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from boatlift.errors import FencedError
-from boatlift.runtime.host import host
+from boatlift.runtime.host import term
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.log import StoredRuns
@@ -178,7 +178,7 @@ def test_runs_are_deleted_after_the_manifest_that_makes_them_garbage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No manifest pays, so that the stop writes the first one."""
-    monkeypatch.setattr(host, "COLLECT_AFTER", 1)
+    monkeypatch.setattr(term, "COLLECT_AFTER", 1)
     monkeypatch.setattr(Log, "pays", lambda _log, _frees: False)
     store = LookingStore.open(tmp_path, create=True, filesystem=Unsynced())
     world = World(rows=60)

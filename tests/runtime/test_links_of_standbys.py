@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from boatlift.errors import FencedError
-from boatlift.runtime.host import host
 from boatlift.runtime.host import standby as standby_module
+from boatlift.runtime.host import term
 from boatlift.runtime.host.ownership import Life
 from boatlift.runtime.inspect.status import status_at
 from boatlift.runtime.peers.channel import Beat
@@ -44,7 +44,7 @@ def relay(monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
 
     monkeypatch.setattr(OwnerLink, "address", property(address))
     monkeypatch.setattr(standby_module, "life_of", lambda *_: Life.UNKNOWN)
-    monkeypatch.setattr(host, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(term, "LOOK_SECONDS", 0.05)
     yield made
     made.close()
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from boatlift.errors import BoatliftError, FencedError, InvalidError
-from boatlift.runtime.host import host
+from boatlift.runtime.host import term
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.ownership import Life, life_of, this_process
@@ -66,7 +66,7 @@ def test_an_idle_owner_ends_soon_after_another_process_has_taken_over(
     condition: str,
     said: str,
 ) -> None:
-    monkeypatch.setattr(host, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(term, "LOOK_SECONDS", 0.01)
     seen: list[str] = []
     idle = Host(
         MemoryEngine(World(rows=3)),
@@ -91,7 +91,7 @@ def test_an_idle_owner_ends_soon_after_another_process_has_taken_over(
 def test_an_owner_that_is_the_newest_runs_on_however_often_it_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(term, "LOOK_SECONDS", 0.0)
     world = World(rows=60)
     run(MemoryEngine(world), open_store(tmp_path))
     world.check()

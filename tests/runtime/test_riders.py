@@ -2,120 +2,29 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-import boatlift as bl
-from boatlift.dataflow import Outcome, Plan, SinkCapabilities, plan
 from boatlift.errors import DataError
 from boatlift.runtime.host.consent import CARRIED, transition_to
 from boatlift.runtime.host.log import LogCalls
 from boatlift.runtime.host.progress import Progress
-from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.codec import decode_tail
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Claim, Settled, SinkCommit, Stopped
 from boatlift.storage.records.stream import Tail, found_behind
 from boatlift.storage.store import Requests
-from support.any_connector import ANY
 from support.crash.mortality import Fate, KilledError, MortalStore
 from support.engine.hosts import Background, check_store, open_store, run
-from support.engine.memory_engine import MemoryEngine, World
+from support.engine.noting import NotingEngine, NotingWorld, RidingStore, SlowStore
 from support.waiting import until
 from support.worlds.facts import Unsynced
 
 BEGUN = 2
 """A claim, and the object with which its owner begins."""
-
-
-class Notes:
-    """Of a sink in a world."""
-
-    def __init__(self, world: World, sink: str, note_bytes: int) -> None:
-        self._world, self._sink, self.note_bytes, self.next = world, sink, note_bytes, b""
-
-    def note(self, content: bytes) -> None:
-        self.next = content
-
-    def notes(self) -> Sequence[bytes]:
-        return [self._world.notes[self._sink]] if self._sink in self._world.notes else []
-
-
-class NotingWorld(World):
-    """A world whose sinks keep notes."""
-
-    def __init__(self, rows: int, *, carry: Sequence[str] = ("all", "totals"), note_bytes: int = 1 << 18) -> None:
-        super().__init__(rows)
-        self.notes: dict[str, bytes] = {}
-        self.carry, self.note_bytes = carry, note_bytes
-
-    def plan(self, every: int) -> Plan:
-        flow = bl.Dataflow("flow")
-        clean = flow.source("rows", ANY).transform("clean", ANY)
-        clean.sink("all", self._sink("all"))
-        clean.group_by("k").agg("sums", ANY, policy=bl.Lazy(every=every)).sink("totals", self._sink("totals"))
-        return plan(flow)
-
-    def _sink(self, name: str) -> Any:
-        able = SinkCapabilities(keeps_note=Notes(self, name, self.note_bytes) if name in self.carry else None)
-        return SimpleNamespace(**{**vars(ANY), "capabilities": able})
-
-
-class NotingEngine(MemoryEngine):
-    """An engine over a noting world."""
-
-    def __init__(self, world: NotingWorld, *, every: int = 2, fails_at: int = -1) -> None:
-        super().__init__(world, every=every)
-        self.plan, self._noting, self._fails_at = world.plan(every), world, fails_at
-
-    def commit(self, sink: str, time: int, payload: Any) -> Outcome:
-        keeps = self.plan.sinks[sink].sink.capabilities.keeps_note
-        note = b"" if keeps is None else keeps.next
-        if isinstance(keeps, Notes):
-            keeps.next = b""
-        outcome = super().commit(sink, time, payload)
-        if outcome is Outcome.APPENDED and note:
-            self._noting.notes[sink] = note
-        return outcome
-
-    def run(self, order: Any) -> Any:
-        if order.processor == "sums" and order.takes[0].time >= self._fails_at >= 0:
-            raise ZeroDivisionError("of the engine")
-        return super().run(order)
-
-
-class SlowStore(LocalStore):
-    """A store whose log takes no object after the first few, until the process dies.
-
-    Attributes:
-        dies: Set, it ends the write, and the process.
-    """
-
-    requests = Requests(rides=True)
-
-    def __init__(self, root: Path, objects: int) -> None:
-        super().__init__(root, Unsynced())
-        self._left, self.dies = objects, threading.Event()
-
-    def create(self, name: str, content: bytes | Path) -> None:
-        if name.startswith("log/"):
-            self._left -= 1
-            if self._left < 0:
-                self.dies.wait()
-                raise KilledError
-        super().create(name, content)
-
-
-class RidingStore(LocalStore):
-    """A store that lets sinks carry, and is quick."""
-
-    requests = Requests(rides=True)
 
 
 def crash(world: NotingWorld, root: Path, *, objects: int, shown: int) -> None:
@@ -287,8 +196,10 @@ def test_of_several_tails_the_entries_that_join_count_once() -> None:
     assert found(tail(4, 7), tail(1, 5), tail(2, 4)) == [3, 4, 5, 6]
     assert found(tail(3, 9, token=6)) == found(tail(3, 9, token=8)) == found(tail(3, 9, store="t")) == []
     assert found_behind([tail(3, 5), tail(3, 6)], "s", 7, 3).at == 106
-    with pytest.raises(DataError, match=r"\[MISSING_OBJECT\] a sink carries entries from 4 on, and the log has 3"):
-        found(tail(4, 5))
+    with pytest.raises(DataError, match=r"\[MISSING_OBJECT\] a sink rests on 5 entries, and 3 are found"):
+        found_behind([tail(4, 5)], "s", 7, 3).refuse_gap()
+    assert found_behind([tail(4, 5), tail(3, 4)], "s", 7, 3).rests == 5
+    assert found_behind([tail(6, 6), tail(3, 5)], "s", 7, 3).lacks, "an act says that it rests on one more"
 
 
 def test_what_an_owner_of_a_copy_carried_is_another_owners(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from boatlift.errors import BoatliftError, DataError, FencedError, InvalidError, UnavailableError
-from boatlift.runtime.host import admission, host
+from boatlift.runtime.host import admission, term
 from boatlift.runtime.host import standby as standby_module
 from boatlift.runtime.host.admission import wait_for_store
 from boatlift.runtime.host.ownership import refuse_unless_newest
@@ -104,7 +104,7 @@ def test_an_heir_that_finds_a_port_taken_tries_again(tmp_path: Path) -> None:
 
 
 def test_an_owner_that_was_fenced_follows_its_successor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(term, "LOOK_SECONDS", 0.05)
     world = World(rows=9)
     owner = Process(world, MortalStore.of(tmp_path, Fate(5, after=True)))
     with standby(world, tmp_path, available_now=False) as heir:
@@ -253,7 +253,7 @@ def test_another_standby_goes_on_if_the_heir_is_gone(tmp_path: Path, monkeypatch
 
 
 def test_an_owner_whose_event_loop_hangs_is_taken_for_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(term, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(detector, "HUNG_SECONDS", 1.0)
     hangs, over = threading.Event(), threading.Event()
 

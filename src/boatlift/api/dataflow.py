@@ -19,7 +19,7 @@ from boatlift.connectors.generator import TicksSource
 from boatlift.connectors.kit import checked_methods
 from boatlift.dataflow.advice import OF_DATAFLOW, advise
 from boatlift.dataflow.contracts import Pushable, Receipt, Source
-from boatlift.dataflow.policies import Eager, Ephemeral, History, Keep, Lazy, seconds_in
+from boatlift.dataflow.policies import Eager, Ephemeral, History, Keep, Lazy, depth_of, seconds_in
 from boatlift.dataflow.processors import SourceSpec
 from boatlift.errors import InvalidError
 from boatlift.operators.bad_rows.operator import ValidRows
@@ -51,9 +51,14 @@ class Dataflow(ProcessorGraph):
             of the program, and may change at any time.
         was: Sources, streams and sinks that have another name than in an earlier version of the program, each with that
             name, as in `{"delays": "late_by_origin"}`. They keep states and rows. An entry may stay.
+        determinants: When what was chosen counts, so that rows that rest on it may be seen: `"store"`, once it is in
+            the store; `"peers:2"`, also once two standbys hold it in memory, which is quicker than a bucket. A map
+            sets it for single sources, streams and sinks, as in `{"orders": "peers:1"}`; all others wait for the
+            store. A policy, as `keep` (`docs/availability.md`).
 
     Raises:
-        InvalidError: `[BAD_NAME]`; `[BAD_OPTION]` `tick` is no period, or two names are to have been one.
+        InvalidError: `[BAD_NAME]`; `[BAD_OPTION]` `tick` is no period, two names are to have been one, or
+            `determinants` is none of these.
     """
 
     def __init__(
@@ -63,8 +68,11 @@ class Dataflow(ProcessorGraph):
         tick: str | None = None,
         keep: Keep | None = None,
         was: Mapping[str, str] | None = None,
+        determinants: str | Mapping[str, str] = "store",
     ) -> None:
         super().__init__(name)
+        given = determinants if isinstance(determinants, Mapping) else {"": determinants}
+        self.determinants = {checked: depth_of(each) for checked, each in given.items()}
         self._was = {checked_name(new): checked_name(old) for new, old in (was or {}).items()}
         twice = next((old for old, names in Counter(self._was.values()).items() if names > 1), None)
         if twice is not None:

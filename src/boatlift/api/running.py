@@ -33,6 +33,7 @@ from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.overrides import source_named
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.standby import run_as_standby
+from boatlift.runtime.peers.holding import HeldTail
 from boatlift.runtime.peers.owner import LOOPBACK
 from boatlift.spark.engine import SparkEngine
 from boatlift.spark.session.jvm import kill_jvm_if_hung, raising_jvm_died
@@ -73,6 +74,7 @@ def run(
     replica: bool = False,
     evolve: str = "",
     change: Mapping[str, str] | None = None,
+    accept_lost: bool = False,
     console: str = "",
     otel: bool = False,
     spark: SparkSession | None = None,
@@ -122,6 +124,8 @@ def run(
         evolve: The id of the plan by which the store's program becomes this one, as `bl.evolution` or `boatlift plan
             --store` shows it. Any other plan is refused (`[PLAN_CHANGED]`).
         change: Processor to the way in which its change is brought about, as in `bl.evolution`.
+        accept_lost: Go on without the standbys that may have held what the store lacks (`[MEMBERS_MISSING]`), and
+            record that.
         console: Where the page about the dataflow and its metrics are served, as `host:port`, such as "127.0.0.1:8642".
             The address is written to standard error.
         otel: Send metrics and traces by OTLP over HTTP, to where the environment's `OTEL_EXPORTER_OTLP_ENDPOINT` says;
@@ -141,7 +145,7 @@ def run(
     options = RunOptions(
         available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, long_running, take_over, pause,
         step_timeout, standby or for_handover or replica, for_handover, listen, plain, health, replica, evolve,
-        change or {},
+        change or {}, accept_lost=accept_lost,
     )  # fmt: skip
     with beside(flow, store, options, console, _announce, otel=otel) as watched:
         run_with(flow, store, watched, spark)
@@ -213,10 +217,10 @@ def run_plan(planned: Plan, store: Store, spark: SparkSession, options: RunOptio
         if not options.standby:
             signals.stopping(host_of(planned, store, spark, options, health)).run()
             return
-        life = secrets.token_hex(8)
+        tail = HeldTail(secrets.token_hex(8))
 
         def new_host() -> Host:
-            return signals.stopping(host_of(planned, reopened(store), spark, options, health, life))
+            return signals.stopping(host_of(planned, reopened(store), spark, options, health, tail))
 
         def report(said: str) -> None:
             options.on_progress(Progress("standby", planned.dataflow, -1, said=said))
@@ -334,7 +338,7 @@ def host_of(
     spark: SparkSession,
     options: RunOptions,
     health: Health | None = None,
-    life: str = "",
+    tail: HeldTail | None = None,
 ) -> Host:
     """Return the host of a run, whose engine has not started."""
     check_session(spark)
@@ -343,7 +347,7 @@ def host_of(
     options.on_progress(Progress("compile", planned.dataflow, -1))
     engine = SparkEngine(spark, planned, ON_SPARK, long_running=options.long_running)
     options.on_progress(Progress("recover", planned.dataflow, -1))
-    return Host(engine, store, options, life=life, health=health)
+    return Host(engine, store, options, tail=tail, health=health)
 
 
 class _Signals:

@@ -55,6 +55,7 @@ def run(
     store: NewStore,
     available_now: Annotated[bool, Parameter(negative=())] = False,
     accept_released: Annotated[bool, Parameter(negative=())] = False,
+    accept_lost: Annotated[bool, Parameter(negative=())] = False,
     take_over: Annotated[bool, Parameter(negative=())] = False,
     skip: Repeated = (),
     set_aside: Repeated = (),
@@ -90,6 +91,7 @@ def run(
             AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION.
         available_now: Stop when no source has new input.
         accept_released: If a replay differs from a step that a sink holds, keep the sink's step, and record that.
+        accept_lost: Go on without standbys that may have held what the store lacks, and record that.
         take_over: Take the store over from a process of this host that still runs the dataflow. That process ends with
             [FENCED] within seconds, and no row is lost or doubled.
         skip: A step that always fails, such as clean:7. The step yields no rows, and the log records that. Or a step
@@ -221,6 +223,7 @@ def run(
             replica=replica,
             evolve=evolve,
             change=modes,
+            accept_lost=accept_lost,
             spark=spark,
             on_progress=beating(watch),
         )

@@ -15,8 +15,8 @@ from rich.table import Table
 from boatlift.api.dataflow import Dataflow
 from boatlift.console.messages import notice
 from boatlift.dataflow.processors import SourceSpec
-from boatlift.runtime.host.host import MESSAGES_AHEAD
 from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.host.term import MESSAGES_AHEAD
 
 
 class Stages:

@@ -43,6 +43,10 @@ class Graph(Protocol):
     def was(self) -> Mapping[str, str]:
         """The processors that had another name in an earlier version of the program, each with that name."""
 
+    @property
+    def determinants(self) -> Mapping[str, int]:
+        """Processors to the number of standbys that must hold what they choose; under "" that of all others."""
+
     def check(self) -> None:
         """Refuse functions that cannot be executed as written.
 
@@ -64,10 +68,23 @@ class Plan:
     ticks: SourceSpec | None = None  # the source of ticks, if any, even if nothing reads it
     keep: Keep | None = None  # no part of the program's identity
     was: Mapping[str, str] = field(default_factory=dict)  # processor to a former name; no part of the identity either
+    determinants: Mapping[str, int] = field(default_factory=dict)  # as of the dataflow; no part of the identity either
 
     def unit_of_sink(self, sink: str) -> Unit:
         """Return the unit whose job stages a sink."""
         return next(unit for unit in self.units.values() if any(s.name == sink for s in unit.sinks))
+
+    def depths(self) -> Mapping[str, int]:
+        """Return sources, units and sinks whose facts count once so many standbys hold them, each with that number.
+
+        A unit is as careful as the most careful of its operators.
+        """
+        given, default = self.determinants, self.determinants.get("", 0)
+        found = {name: given.get(name, default) for name in (*self.sources, *self.sinks)}
+        for name, unit in self.units.items():
+            asked = [given.get(each.name, default) for each in unit.operators] or [default]
+            found[name] = max(asked) if all(asked) else 0
+        return {name: depth for name, depth in found.items() if depth}
 
     def rows_of(self, name: str) -> Rows:
         return self.rows[name.removesuffix(":rows")]
@@ -131,7 +148,16 @@ def plan(dataflow: Graph) -> Plan:
                     "DUPLICATE_PLACE",
                     f"the sinks {owner} and {name} both write to {place}: give each a place of its own",
                 )
-    return replace(_divided(dataflow.name, processors, dataflow.ticks), keep=dataflow.keep, was=dataflow.was)
+    if unknown := [name for name in dataflow.determinants if name and name not in processors]:
+        raise InvalidError(
+            "BAD_OPTION", f"determinants names {unknown[0]}, which is no source, stream or sink of {dataflow.name}"
+        )
+    return replace(
+        _divided(dataflow.name, processors, dataflow.ticks),
+        keep=dataflow.keep,
+        was=dataflow.was,
+        determinants=dataflow.determinants,
+    )
 
 
 def replanned(before: Plan, processors: Mapping[str, Processor]) -> Plan:
@@ -140,7 +166,12 @@ def replanned(before: Plan, processors: Mapping[str, Processor]) -> Plan:
     Raises:
         InvalidError: as `plan`.
     """
-    return replace(_divided(before.dataflow, processors, before.ticks), keep=before.keep, was=before.was)
+    return replace(
+        _divided(before.dataflow, processors, before.ticks),
+        keep=before.keep,
+        was=before.was,
+        determinants=before.determinants,
+    )
 
 
 def _divided(name: str, processors: Mapping[str, Processor], ticks: SourceSpec | None) -> Plan:

@@ -224,3 +224,23 @@ def lateness_in(text: object, option: str) -> int:
     if isinstance(text, str) and _NONE.fullmatch(text.strip().lower()):
         return 0
     return round(seconds_in(text, option) * 1000)
+
+
+def depth_of(determinants: object) -> int:
+    """Return the number of standbys that must hold what was chosen to make it count; 0 if the store alone counts.
+
+    Args:
+        determinants: `"store"`, or `"peers:d"`.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+    """
+    if determinants == "store":
+        return 0
+    found = re.fullmatch(r"peers:([1-9][0-9]?)", determinants) if isinstance(determinants, str) else None
+    if found is None:
+        raise InvalidError(
+            "BAD_OPTION",
+            f"determinants={determinants!r}: write 'store', or 'peers:1' for one standby that holds them (up to 99)",
+        )
+    return int(found[1])

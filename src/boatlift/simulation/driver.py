@@ -12,26 +12,26 @@ from typing import Any
 from boatlift.dataflow import Eager
 from boatlift.runtime.host.ownership import refuse_unless_newest
 from boatlift.runtime.machine import events, instructions
+from boatlift.runtime.peers.holding import HeldTail, Holders
 from boatlift.simulation.disk import DATAFLOW, FACTS_AN_OBJECT, CrashError, Disk, Scratch
 from boatlift.simulation.faults import Settings
 from boatlift.simulation.machines import carried_behind, check_nothing_lost, machine_of, try_recovery
+from boatlift.simulation.order_of_acts import OrderOfActs
 from boatlift.simulation.processors import Memory, digest_of, rows_of
 from boatlift.simulation.recipes import Role
 from boatlift.simulation.world import Deliveries, World
-from boatlift.storage.group_commit import GroupCommit
+from boatlift.storage.group_commit import Entry, GroupCommit
 from boatlift.storage.log import Log
 from boatlift.storage.log_reader import LogReader
+from boatlift.storage.records.codec import encode_tail
 from boatlift.storage.records.facts import Determinant, Fact, Truncation, survives
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.records import Claim, Record, Stopped
+from boatlift.storage.records.records import Claim, Members, Record, Stopped
 from boatlift.storage.records.soft_checkpoints import SoftCheckpoint, SoftFrame
 from boatlift.storage.records.stream import Tail
 from boatlift.storage.store import Store
 from boatlift.times import Maximal, last_of, read_frontier
 
-SLUGGISH = 0.9
-LATE = 0.8
-TRIES = 2  # an act that should wait makes way for another so often, if there is another
 TWICE = 0.1  # the share of timers and probes that are answered twice, and of probes that fail
 LOOKS = 8  # after every so many manifests a recovery is tried, to see whether it needs collected payloads
 
@@ -45,11 +45,15 @@ class _Delete:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """What a standby brings with it: its log, the token of the owner that it takes over from, and its own life."""
+    """What a standby brings with it: its log, the token of the owner that it takes over from, and what it holds."""
 
     log: Log
     after: int
-    life: str
+    tail: HeldTail
+
+
+Gather = Callable[[int, Members, HeldTail | None, Callable[[Collection[Tail]], bool]], list[Tail]]
+"""Returns what members hold: takes the claimant's token, the members, its own tail, and whether it may do without."""
 
 
 class SimulatedDriver:
@@ -61,6 +65,7 @@ class SimulatedDriver:
         lost: The processors whose files are gone; None: scratch is gone.
         takeover: Of a standby; None for a driver that starts.
         meanwhile: Called where other processes act while this one starts.
+        gather: Asks the members for promises.
 
     Raises:
         FencedError: Another process has taken over.
@@ -72,6 +77,8 @@ class SimulatedDriver:
         outstanding: Acts and answers that are on their way, in no order, except the writes of the log.
         heir: The life of the standby that it hands the dataflow over to; empty for none.
         stopped: It has recorded a clean stop.
+        holders: What its standbys hold; None if they are not asked to.
+        is_refused: A member is promised to a newer owner.
     """
 
     def __init__(
@@ -88,6 +95,7 @@ class SimulatedDriver:
         host: str = "",
         takeover: Takeover | None = None,
         meanwhile: Callable[[], None] = lambda: None,
+        gather: Gather = lambda *_: [],
     ) -> None:
         self._world, self._rng, self._trace = world, rng, trace
         self.host, self.finished, self.stopped = host, False, False
@@ -97,8 +105,8 @@ class SimulatedDriver:
         self.events: list[events.Event] = []
         self._finishes = False
         self._collected = 0
-        self._failed: frozenset[str] = frozenset()
-        self._acts = self._acts_since_failure = 0
+        self._order = OrderOfActs(rng, settings)
+        self.is_refused = False
         self._disk, self._scratch, self.settings = disk, scratch, settings
         self._memory = Memory(settings.recipe, world.nodes, world.kept)
         if takeover is None:
@@ -108,7 +116,7 @@ class SimulatedDriver:
 
         def refuse(_: LogHistory) -> None:
             if takeover is not None:
-                refuse_unless_newest(takeover.log, takeover.after, takeover.life)
+                refuse_unless_newest(takeover.log, takeover.after, takeover.tail.life)
 
         claim = Claim(host, 0, 0, {"plan": "simulated"}, {}, rides=bool(settings.carriers))
         self.owner = self._log.claim(claim, refuse)
@@ -118,19 +126,31 @@ class SimulatedDriver:
         policies = {name: part.durability for name, part in settings.recipe.parts.items()}
         eager = {name for name, part in settings.recipe.parts.items() if isinstance(part.durability.policy, Eager)}
         held = world.open_sinks(self.owner, eager, meanwhile)
-        carried = carried_behind(world, self._log)
+        own = None if takeover is None else takeover.tail
+        members = self._log.members
+        tails = [] if members is None else gather(self.owner, members, own, self._does_without)
+        carried = carried_behind(world, self._log, tails)
+        carried.refuse_gap()
         adopted = self.adopted = None if lost is None or carried.undoes else self._adopt(scratch, lost, policies)
         begun = SoftFrame(begins=True) if adopted is None else adopted.frame()
         self._frames = scratch.begin(self.owner, self._memory, policies, begun)
         if carried.records or settings.carriers:
             self._begin_stream(carried.records)
-        self._commit = GroupCommit(self._log, self._frames)
+        self.holders: Holders | None = None
+        if settings.depths:
+            depth = min(settings.depths.values())
+            self.holders = Holders(
+                self.owner, self.owner, depth, lambda at, entry: encode_tail(self._tail(at, (entry,)))
+            )
+        self._commit = GroupCommit(self._log, self._frames, self.holders)
         self.facts = tuple(self._log.history.live_records.facts())
         world.durable(self.facts)
         world.log_known = self._log.last
         ledgers = {sink: self._log.history.committed.get(sink, -1) for sink in world.without_ledger}
         world.recorded.update(ledgers)
-        self._deliveries = Deliveries(world, self.owner, ledgers, self._commit, self._later, disk.die)
+        self._deliveries = Deliveries(
+            world, self.owner, ledgers, self._commit, self._later, disk.die, self.holders, settings.depths
+        )
         meanwhile()
         self.held = {**held, **self._deliveries.held}
         self.machine = machine_of(self.facts, self.held, settings)
@@ -158,9 +178,34 @@ class SimulatedDriver:
         self._log.append(records)
         self._world.durable(record for record in records if isinstance(record, Fact))
 
-    def _carried(self) -> Tail:
-        start, entries = self._commit.tail()
+    def _does_without(self, tails: Collection[Tail]) -> bool:
+        """Return whether the promises that are missing are not needed: each sink says what its acts rest on."""
+        found = carried_behind(self._world, self._log, tails)
+        return self._world.held.keys() - self._world.without_ledger <= self.settings.carriers and not (
+            self._world.without_ledger or found.rests > found.end
+        )
+
+    def _tail(self, start: int, entries: tuple[Entry, ...] = ()) -> Tail:
         return Tail(self._log.store_id, self.owner, start, 0, entries)
+
+    def _note(self, rests: instructions.Rests) -> Tail | None:
+        match rests:
+            case instructions.Rests.CARRIED:
+                return self._tail(*self._commit.tail())
+            case instructions.Rests.HELD if self.holders is not None:
+                return self._tail(self.holders.reached)
+            case _:
+                return None
+
+    def record_members(self) -> None:
+        assert self.holders is not None
+        if (change := self.holders.change()) is not None:
+            self._commit.submit([change], lambda _error: None)
+
+    def tell_held(self) -> None:
+        assert self.holders is not None
+        for then in self.holders.due():
+            then()
 
     def _adopt(self, scratch: Scratch, lost: Collection[str], policies: object) -> SoftCheckpoint | None:
         """Take over the memory of an earlier driver, without some processors; None if there is none."""
@@ -227,9 +272,9 @@ class SimulatedDriver:
             CrashError: The driver crashes in the act.
             FencedError: Another driver has taken over.
         """
-        self._acts += 1
-        self._acts_since_failure += 1
-        at = self._choice()
+        if self.is_refused and (newer := self._log.newer_owner()):
+            raise newer
+        at = self._order.choose(self.outstanding, self.machine, writes=bool(self._commit.waiting))
         if at is None:
             if self._commit.failure is not None:
                 raise self._commit.failure
@@ -250,16 +295,16 @@ class SimulatedDriver:
 
     def fail(self, processors: Iterable[str]) -> None:
         """Empty the memory of some processors; their next steps start late."""
-        self._failed = frozenset(processors)
-        self._memory.lose(self._failed)
-        self._world.failed |= self._failed
+        failed = frozenset(processors)
+        self._memory.lose(failed)
+        self._world.failed |= failed
         self.outstanding = [
             todo
             for todo in self.outstanding
-            if not (isinstance(todo, instructions.Persist) and todo.processor in self._failed)
+            if not (isinstance(todo, instructions.Persist) and todo.processor in failed)
         ]
-        self._acts_since_failure = 0
-        self.handle(events.ProcessorsFailed(self._failed))
+        self._order.failed(failed)
+        self.handle(events.ProcessorsFailed(failed))
 
     def handle(self, event: events.Event) -> None:
         self.events.append(event)
@@ -284,7 +329,11 @@ class SimulatedDriver:
                             for source, closed in self._closed.items():
                                 kept = {time: each for time, each in closed.items() if survives(each, fact)}
                                 self._closed[source] = kept
-                    self._commit.submit(order.facts, partial(self._written, order), order.soft)
+                    place = self._commit.submit(order.facts, partial(self._written, order), order.soft)
+                    if self.holders is not None:
+                        for depth in sorted(set(self.settings.depths.values())):
+                            held = events.EntriesHeld(depth, order.number)
+                            self.holders.watch(place, depth, partial(self._later, held))
                 case instructions.Finish():
                     self._finishes = True
                 case instructions.Restore() | instructions.KeepPoint():
@@ -298,68 +347,6 @@ class SimulatedDriver:
         with_input = (time for time, fact in closed.items() if time < order.time and fact.outcome is not None)
         last = max(with_input, default=None)
         return None if last is None else closed[last].outcome
-
-    def _choice(self) -> int | None:
-        """Return the index of the next act; after the last one: the log writes; None: no act is left."""
-        count = len(self.outstanding) + bool(self._commit.waiting)
-        if not count:
-            return None
-        if self._acts_since_failure < self.settings.late:
-            late, early = self._answers_to_earlier_incarnations()
-            if late and self._rng.random() < LATE:
-                return self._rng.choice(late)
-            others = [at for at in range(count) if at not in early]
-            if others and early and self._rng.random() < LATE:
-                return self._rng.choice(others)
-        at = self._rng.randrange(count)
-        if at < len(self.outstanding) and self._stalls(self.outstanding[at]):
-            others = [n for n in range(count) if n == len(self.outstanding) or not self._stalls(self.outstanding[n])]
-            at = self._rng.choice(others) if others else at
-        for _ in range(TRIES):
-            if at < len(self.outstanding) and self._waits(self.outstanding[at]):
-                at = self._rng.randrange(count)
-        return at
-
-    def _answers_to_earlier_incarnations(self) -> tuple[list[int], set[int]]:
-        """Return the places of instructions to earlier incarnations, with and without one to the present one."""
-        asked = [
-            (
-                at,
-                type(todo),
-                todo.source if isinstance(todo, instructions.PollSource) else todo.processor,
-                todo.incarnation,
-            )
-            for at, todo in enumerate(self.outstanding)
-            if isinstance(
-                todo, instructions.Execute | instructions.PollSource | instructions.SetTimer | instructions.ProbeRows
-            )
-        ]
-        present_of = {name: self.machine.processors[name].incarnation for _, _, name, _ in asked}
-        present = {(kind, name) for _, kind, name, incarnation in asked if incarnation == present_of[name]}
-        earlier = [
-            (at, (kind, name) in present) for at, kind, name, incarnation in asked if incarnation < present_of[name]
-        ]
-        return [at for at, late in earlier if late], {at for at, late in earlier if not late}
-
-    def _stalls(self, todo: instructions.Instruction | events.Event | _Delete) -> bool:
-        """Return whether an act is of the stalled processor."""
-        name, first, last = self.settings.stalled
-        if not first <= self._acts < last or not isinstance(todo, instructions.Execute | instructions.CommitSink):
-            return False
-        return name == (todo.sink if isinstance(todo, instructions.CommitSink) else todo.processor)
-
-    def _waits(self, todo: instructions.Instruction | events.Event | _Delete) -> bool:
-        """Return whether another act should come first, if there is one."""
-        match todo:
-            case events.LogDurable() if self._acts < self.settings.unanswered:
-                return True
-            case events.LogDurable() | events.Persisted() | instructions.SetTimer() | instructions.ProbeRows():
-                return self._rng.random() < self.settings.slow
-            case instructions.Execute(processor):
-                starts = processor in self._failed and self._acts_since_failure < self.settings.restart
-                return (starts or processor in self.settings.sluggish) and self._rng.random() < SLUGGISH
-            case _:
-                return False
 
     def _carry_out(self, todo: instructions.Instruction | events.Event | _Delete) -> None:
         match todo:
@@ -406,7 +393,7 @@ class SimulatedDriver:
                 self._world.delete(garbage)
                 self._collected += 1
                 if self._collected % LOOKS == 1:
-                    try_recovery(self._disk, self._world, self.settings)
+                    try_recovery(self._disk, self._world, self.settings, [self._tail(*self._commit.tail())])
             case instructions.Cancel(processor, incarnation):
                 if self._rng.random() < 0.5:
                     self.outstanding = [
@@ -476,7 +463,7 @@ class SimulatedDriver:
             self._deliveries.place(order, unanswered=self.timeout)
             self.timeout = False
             return
-        note = self._carried if order.rides else lambda: None
+        note = partial(self._note, order.rests)
         many = last_of(order.frontier) - last_of(self._world.held[order.sink])
         if self.dies_between and many > 1:
             left = self._rng.randint(1, many - 1)

@@ -24,6 +24,8 @@ class Settings:
         sluggish: Processors with long runs: the following steps are prepared meanwhile, several at a time.
         stalled: A processor that does not answer for a while, and the first and the last of these acts.
         carriers: The sinks that may carry facts which are being written.
+        depths: Processor to the number of standbys that must hold its facts; one that is missing waits for the log.
+        slow_log: The probability that a write of the log waits once more.
         idle: The probability that a source with partners answers a poll with no input.
     """
 
@@ -43,7 +45,12 @@ class Settings:
         begin = rng.randint(0, 80)
         self.bytes_ahead = rng.choice((3, 1000, 1000))
         self.carriers: frozenset[str] = frozenset()
+        self.depths: dict[str, int] = {}
+        self.slow_log = 0.0
         self.stalled = (rng.choice(list(recipe.parts)), begin, begin + rng.choice((0, 60, 200)))
+
+    def log_waits(self, rng: random.Random) -> bool:
+        return bool(self.slow_log) and rng.random() < self.slow_log
 
     def steps_per_job(self, _processor: str, takes: Sequence[instructions.StepInput]) -> int:
         """As `StateMachine` has it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from boatlift.runtime.machine import StateMachine
 from boatlift.simulation.disk import DATAFLOW, Disk
@@ -14,7 +14,7 @@ from boatlift.storage.log import Log
 from boatlift.storage.log_reader import LogReader
 from boatlift.storage.records.facts import Fact
 from boatlift.storage.records.live import LiveRecords
-from boatlift.storage.records.stream import Carried, found_behind
+from boatlift.storage.records.stream import Found, Tail, found_behind
 from boatlift.times import AnyFrontier, Frontier, frontier_of
 
 
@@ -33,6 +33,7 @@ def machine_of(facts: Sequence[Fact], held: Mapping[str, AnyFrontier], settings:
         clock_of=clock_of,
         size_of=lambda payload: int(payload is not None),
         carriers=sinks & settings.carriers,
+        depths=settings.depths,
     )
 
 
@@ -51,20 +52,23 @@ def check_nothing_lost(world: World, machine: StateMachine) -> None:
         assert acknowledged <= done, f"{acknowledged} was acknowledged to {source}, which begins after {done}"
 
 
-def carried_behind(world: World, log: LogReader) -> Carried:
-    """Return what the sinks carry behind the end of a log."""
-    return found_behind(world.notes.values(), log.store_id, log.begun, log.entries)
+def carried_behind(world: World, log: LogReader, held: Iterable[Tail] = ()) -> Found:
+    """Return what the sinks carry, and standbys hold, behind the end of a log."""
+    return found_behind([*world.notes.values(), *held], log.store_id, log.begun, log.entries)
 
 
-def try_recovery(disk: Disk, world: World, settings: Settings) -> None:
+def try_recovery(disk: Disk, world: World, settings: Settings, held: Iterable[Tail]) -> None:
     """Try a recovery after a failure of everything: it must not need what was just collected.
+
+    Args:
+        held: By the standbys, which do not fail.
 
     Raises:
         AssertionError: It does.
     """
     log = Log.open(disk, DATAFLOW)
     history = log.history
-    for record in carried_behind(world, log).records:
+    for record in carried_behind(world, log, held).records:
         history.apply(record)
     recorded = {sink: Frontier.up_to(history.committed.get(sink, -1)) for sink in world.without_ledger}
     machine = machine_of(tuple(history.live_records.facts()), {**world.held, **recorded}, settings)

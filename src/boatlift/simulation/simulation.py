@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 from copy import copy
 from dataclasses import dataclass, replace
 
 from boatlift.errors import BoatliftError, FencedError, UnavailableError
+from boatlift.runtime.peers.holding import HeldTail
 from boatlift.simulation.disk import DATAFLOW, CrashError, Disk, Scratch
 from boatlift.simulation.driver import SimulatedDriver, Takeover
 from boatlift.simulation.evolving.life import EvolvingLife
 from boatlift.simulation.faults import Fault, FaultKind, Settings, faults_up_a_chain, random_faults
 from boatlift.simulation.mounts import Mount, Outages
 from boatlift.simulation.oracle import judge
+from boatlift.simulation.peers import SHARE, MembersMissingError, Peers, depths_of
 from boatlift.simulation.recipes import limited, probed, random_recipe, timed, with_data_in_flight
 from boatlift.simulation.replicas import Replicas
 from boatlift.simulation.standbys import HOSTS, OwnerProcesses, SimulatedStandby, Standbys
 from boatlift.simulation.world import World
 from boatlift.storage.log import Log
 from boatlift.storage.log_reader import LogReader
+from boatlift.storage.records.records import Members
+from boatlift.storage.records.stream import Tail
 
 MOST_ACTS = 20_000
 ACTS_BETWEEN_STARTS = 10  # while the store cannot be read
@@ -38,6 +42,7 @@ class Simulation:
 
     Attributes:
         driver: The running driver; None while there is none.
+        stands_still: More members are gone than the depth allows, and the run has said so.
     """
 
     def __init__(
@@ -81,6 +86,13 @@ class Simulation:
         self.standbys = Standbys(seed, acts, self.disk, self.outages, self._trace.append, self._check_replica)
         if len(self.faults) in without:
             self.standbys.count = 0
+        self.peers, self.stands_still = Peers(seed), False
+        peers = random.Random(f"depths {seed}")
+        if self.standbys.count and peers.random() < SHARE:
+            self._settings.depths = depths_of(self.recipe, peers)
+            self._settings.slow_log = peers.choice((0.0, 0.9, 0.99))
+            if peers.random() < 0.6:
+                self._settings.carriers = frozenset()
         if len(self.faults) + 1 in without:
             self.outages.end()
 
@@ -107,6 +119,10 @@ class Simulation:
                 self.disk.lose_power()
             except UnavailableError as error:  # only a driver's own; a standby survives it
                 self._trace.append(f"the driver ends: {error}")
+            except MembersMissingError as error:
+                self._trace.append(f"it stands still: {error}")
+                self.stands_still = True
+                return
         self._fuse = None
         judge(self.world)
 
@@ -119,6 +135,8 @@ class Simulation:
         self.outages.acts = self.acts
         self.outages.pass_by()
         paused = self.standbys.paused(self.acts)
+        running = () if self.driver is None or paused else (self.driver,)
+        self.peers.act((*self._zombies, *running), self.standbys.waiting)
         standby = self.standbys.act(self.acts, self._owners(paused=paused))
         if standby is not None:
             self._take_over(standby, paused=paused)
@@ -173,7 +191,7 @@ class Simulation:
             self._zombies.append(former)
         self._trace.append(f"standby {standby.life} claims")
         try:
-            self.driver = self._start(standby.host, Takeover(standby.log, standby.after, standby.life))
+            self.driver = self._start(standby.host, Takeover(standby.log, standby.after, standby.tail))
         except (FencedError, UnavailableError) as error:
             self._trace.append(f"standby {standby.life} goes on as one: {error}")
             self.standbys.follow_on(standby)
@@ -206,7 +224,17 @@ class Simulation:
             host=host,
             takeover=takeover,
             meanwhile=self._meanwhile,
+            gather=self._gather,
         )
+
+    def _gather(
+        self, token: int, members: Members, own: HeldTail | None, goes_on: Callable[[Collection[Tail]], bool]
+    ) -> list[Tail]:
+        def meanwhile() -> None:
+            self._meanwhile()
+            self.peers.act(self._zombies, self.standbys.waiting)
+
+        return self.peers.gather(token, members, own, self.standbys.waiting, meanwhile, goes_on)
 
     def _meanwhile(self) -> None:
         """Let a zombie act while a driver starts."""

@@ -11,6 +11,7 @@ from boatlift.errors import UnavailableError
 from boatlift.runtime.peers.channel import Beat
 from boatlift.runtime.peers.detector import Detector, ProcessState
 from boatlift.runtime.peers.follower import Lost
+from boatlift.runtime.peers.holding import HeldTail
 from boatlift.simulation.disk import DATAFLOW, FACTS_AN_OBJECT, Disk
 from boatlift.simulation.driver import SimulatedDriver
 from boatlift.simulation.links import SECONDS_AN_ACT, BeatLink, LinkCut
@@ -51,6 +52,7 @@ class SimulatedStandby:
         claims_at: The act in which the claim is made.
         suspects: The schedule has it suspect its owner, whatever it hears.
         dies_at: The act in which it dies as an heir; 0 for none.
+        tail: What it holds of owners' entries, for its life.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class SimulatedStandby:
         self.life, self.host = life, host
         self._rng, self._mount, self._cuts, self._check = rng, mount, cuts, check
         self.log: Log | None = None
+        self.tail = HeldTail(life)
         self.token, self.after, self.claims_at = 0, 0, 0
         self.suspects, self.dies_at = False, 0
         self._here = False
@@ -152,7 +155,7 @@ class Standbys:
 
     Attributes:
         count: So many standbys wait; 0 for a seed without.
-        claimant: The standby that claims in this act.
+        waiting: Those that have neither died nor claimed.
     """
 
     def __init__(
@@ -167,7 +170,7 @@ class Standbys:
         self._rng = rng = random.Random(f"standbys {seed}")
         self._disk, self._outages, self._trace, self._check = disk, outages, trace, check
         self.count = rng.choice((0, 0, 0, 1, 2, 3))
-        self._waiting: list[SimulatedStandby] = []
+        self.waiting: list[SimulatedStandby] = []
         self._started = 0
         self._suspicions = self._moments(acts, (0, 1, 2))
         self._deaths = self._moments(acts, (0, 0, 1, 2))
@@ -189,7 +192,7 @@ class Standbys:
 
     def waits(self) -> bool:
         """Return whether a driver waits before it starts, because a standby could be faster."""
-        return bool(self._waiting) and self._rng.random() >= RESTARTS
+        return bool(self.waiting) and self._rng.random() >= RESTARTS
 
     def paused(self, acts: int) -> bool:
         """Return whether the driver is stopped by a signal."""
@@ -204,24 +207,24 @@ class Standbys:
         if not self.count:
             return None
         now, rng = acts * SECONDS_AN_ACT, self._rng
-        if len(self._waiting) < self.count and (acts == 1 or rng.random() < STARTS):
+        if len(self.waiting) < self.count and (acts == 1 or rng.random() < STARTS):
             self._start()
-        if self._waiting and self._due(self._deaths, acts):
-            rng.choice(self._waiting).dies_at = acts
-        for standby in [each for each in self._waiting if 0 < each.dies_at <= acts]:
+        if self.waiting and self._due(self._deaths, acts):
+            rng.choice(self.waiting).dies_at = acts
+        for standby in [each for each in self.waiting if 0 < each.dies_at <= acts]:
             self._trace(f"standby {standby.life} dies")
-            self._waiting.remove(standby)
-        if self._waiting and self._due(self._suspicions, acts):
-            rng.choice(self._waiting).suspects = True
+            self.waiting.remove(standby)
+        if self.waiting and self._due(self._suspicions, acts):
+            rng.choice(self.waiting).suspects = True
         for token, driver in owners.living.items():
             if acts % ACTS_A_BEAT == token % ACTS_A_BEAT and token not in owners.paused:
-                for standby in self._waiting:
+                for standby in self.waiting:
                     if standby.token == token:
                         standby.hear_beat(now, Beat(token, driver.last))
-        for standby in self._waiting:
+        for standby in self.waiting:
             if standby.claims_at:
                 if acts >= standby.claims_at:
-                    self._waiting.remove(standby)
+                    self.waiting.remove(standby)
                     return standby
             elif standby.look(now, owners):
                 standby.claims_at = acts + rng.choice((0, 0, 1, 3, 10, 50))
@@ -230,9 +233,9 @@ class Standbys:
 
     def heir(self, acts: int) -> str:
         """Return the life of a standby that the dataflow is handed over to now; empty if there is no handover."""
-        if not (self._waiting and self._due(self._handovers, acts)):
+        if not (self.waiting and self._due(self._handovers, acts)):
             return ""
-        heir = self._rng.choice(self._waiting)
+        heir = self._rng.choice(self.waiting)
         if self._heirs_die:
             heir.dies_at = acts + self._rng.randint(1, 40)
         return heir.life
@@ -241,13 +244,13 @@ class Standbys:
         """Let a standby wait again, because its claim has failed."""
         standby.begin_anew()
         standby.claims_at = 0
-        self._waiting.append(standby)
+        self.waiting.append(standby)
 
     def _start(self) -> None:
         self._started += 1
         host, rng = self._rng.choice(HOSTS), random.Random(self._rng.getrandbits(64))
         mount = lambda: Mount(self._disk, self._outages)  # noqa: E731
-        self._waiting.append(SimulatedStandby(f"s{self._started}", host, rng, mount, self._cuts, self._check))
+        self.waiting.append(SimulatedStandby(f"s{self._started}", host, rng, mount, self._cuts, self._check))
         self._trace(f"standby s{self._started} starts on {host}")
 
     def _moments(self, acts: int, counts: tuple[int, ...]) -> list[int]:

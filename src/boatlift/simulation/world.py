@@ -11,6 +11,7 @@ from typing import Any
 
 from boatlift.errors import FencedError
 from boatlift.runtime.machine import events, instructions
+from boatlift.runtime.peers.holding import Holders
 from boatlift.simulation.processors import Nodes, SimulatedProcessor, digest_of
 from boatlift.simulation.recipes import LOOP_ITERATIONS, Recipe, Role, Wire
 from boatlift.storage.group_commit import GroupCommit
@@ -274,6 +275,7 @@ class Deliveries:
     recorded: Sink to the last step that it held by the log when the driver began.
     answer: Takes the answers to instructions, and instructions that must wait.
     die: Called after each delivery; raises if the driver crashes.
+    holders, depths: A record that so many standbys hold counts, too.
     """
 
     def __init__(
@@ -284,8 +286,11 @@ class Deliveries:
         commit: GroupCommit,
         answer: Callable[[instructions.Instruction | events.Event], None],
         die: Callable[[], None],
+        holders: Holders | None,
+        depths: Mapping[str, int],
     ) -> None:
         self._world, self._owner, self._commit, self._answer, self._die = world, owner, commit, answer, die
+        self._holders, self._depths = holders, depths
         self._ledgers = {sink: recorded.get(sink, -1) for sink in world.without_ledger}
         self._under_way: set[str] = set()
         self._incarnations: dict[str, int] = {}
@@ -311,7 +316,10 @@ class Deliveries:
             self._under_way.discard(sink)
             self._answer(events.CommitUnknown(sink, order.incarnation, order.frontier))
         else:
-            self._commit.submit([SinkCommit(sink, at)], partial(self._recorded, order, at))
+            place = self._commit.submit([SinkCommit(sink, at)], partial(self._recorded, order, at))
+            if self._holders is not None and sink in self._depths:
+                held = partial(self._recorded, order, at, None, stored=False)
+                self._holders.watch(place, self._depths[sink], held)
 
     def reopen(self, order: instructions.ReopenSink) -> None:
         """Answer with the frontier of a sink, once no delivery is under way."""
@@ -321,12 +329,14 @@ class Deliveries:
         self._incarnations[order.sink] = max(order.incarnation, self._incarnations.get(order.sink, 0))
         self._answer(events.SinkPosition(order.sink, order.incarnation, self.held[order.sink]))
 
-    def _recorded(self, order: instructions.CommitSink, at: int, error: BaseException | None) -> None:
-        if error is not None:
+    def _recorded(
+        self, order: instructions.CommitSink, at: int, error: BaseException | None, *, stored: bool = True
+    ) -> None:
+        if error is not None or at <= self._ledgers[order.sink]:
             return
         self._ledgers[order.sink] = self._world.recorded[order.sink] = at
         if at < last_of(order.frontier):
             self._answer(order)
         else:
             self._under_way.discard(order.sink)
-            self._answer(events.SinkCommitted(order.sink, order.incarnation, order.frontier))
+            self._answer(events.SinkCommitted(order.sink, order.incarnation, order.frontier, stored))

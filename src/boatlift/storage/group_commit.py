@@ -12,14 +12,17 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from boatlift.errors import InternalError
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Record
 from boatlift.storage.records.soft_checkpoints import SoftCheckpoint, SoftFrame
+
+Entry = tuple[Record, ...]
 
 Callback = Callable[[BaseException | None], None]
 """Called once: with None when the records are durable, or with the error if they may not be."""
@@ -77,6 +80,16 @@ class KeptFrames(ABC):
             ]
 
 
+class Entered(Protocol):
+    """Is told of the entries of the stream (`records/stream.py`), in order; must return at once."""
+
+    def entered(self, place: int, entry: Entry) -> None:
+        """An entry was submitted."""
+
+    def stored(self, end: int) -> None:
+        """The entries before a place are in the log."""
+
+
 class GroupCommit:
     """The submissions that wait for a claimed log, in order.
 
@@ -88,32 +101,40 @@ class GroupCommit:
     Args:
         log: A claimed log, written only from here.
         soft: Keeps the frames that go with records; None drops them.
+        told: Is told of entries.
     """
 
-    def __init__(self, log: Log, soft: KeptFrames | None = None) -> None:
-        self._log, self._soft = log, soft
+    def __init__(self, log: Log, soft: KeptFrames | None = None, told: Entered | None = None) -> None:
+        self._log, self._soft, self._told = log, soft, told
         self.waiting: list[Submission] = []
         self.failure: BaseException | None = None
-        self._stored, self._behind = -1, deque[tuple[Record, ...]]()
+        self._stored, self._behind = -1, deque[Entry]()
         self._storing = threading.Lock()
 
-    def submit(self, records: Sequence[Record], callback: Callback, frame: SoftFrame | None = None) -> None:
+    def submit(self, records: Sequence[Record], callback: Callback, frame: SoftFrame | None = None) -> int:
+        """Queue records; return the place of the entry that they are."""
         if self._soft is not None and frame is not None:
             self._soft.submit(frame)
         entry = tuple(records)
         with self._storing:
             if self._stored < 0:  # the owner may have begun by itself
                 self._stored = self._log.stored
+            place = self._stored + len(self._behind)
             self._behind.append(entry)
+            if self._told is not None:
+                self._told.entered(place, entry)
         self.waiting.append((entry, callback, frame is not None))
+        return place
 
     def _count_stored(self, entries: int) -> None:
         with self._storing:
             self._stored += entries
             for _ in range(entries):
                 self._behind.popleft()
+            if self._told is not None:
+                self._told.stored(self._stored)
 
-    def tail(self) -> tuple[int, tuple[tuple[Record, ...], ...]]:
+    def tail(self) -> tuple[int, tuple[Entry, ...]]:
         """Return the entries that are not known to be stored, all that were submitted, and the place of the first."""
         with self._storing:
             return max(self._stored, 0), tuple(self._behind)
@@ -149,12 +170,17 @@ class GroupCommit:
                 self.failure = self.failure or error
 
 
-def complete(written: Future[None], error: BaseException | None) -> None:
-    """Complete a future, as the callback of a submission."""
-    if error is None:
-        written.set_result(None)
-    else:
-        written.set_exception(error)
+def complete(known: Future[bool], error: BaseException | None, *, stored: bool = True) -> None:
+    """Complete a future, as the callback of a submission, unless it is complete.
+
+    Args:
+        stored: The records are durable; else standbys hold them.
+    """
+    with suppress(InvalidStateError):
+        if error is None:
+            known.set_result(stored)
+        else:
+            known.set_exception(error)
 
 
 class GroupWriter:
@@ -163,6 +189,7 @@ class GroupWriter:
     Args:
         linger: The seconds that a group waits for further submissions after its first one.
         wrote: Is told the bytes and the seconds of each object, on the writer's thread.
+        told: As for `GroupCommit`.
     """
 
     def __init__(
@@ -171,22 +198,24 @@ class GroupWriter:
         soft: KeptFrames | None = None,
         linger: float = 0.0,
         wrote: Callable[[int, float], None] = lambda _bytes, _seconds: None,
+        told: Entered | None = None,
     ) -> None:
         self._log, self._linger, self._wrote = log, linger, wrote
-        self._commit = GroupCommit(log, soft)
+        self._commit = GroupCommit(log, soft, told)
         self._changed = threading.Condition()
         self._closed = False
         self._one_manifest = threading.Lock()
         self._thread = threading.Thread(target=self._work, name="boatlift-log", daemon=True)
         self._thread.start()
 
-    def submit(self, records: Sequence[Record], callback: Callback, frame: SoftFrame | None = None) -> None:
+    def submit(self, records: Sequence[Record], callback: Callback, frame: SoftFrame | None = None) -> int:
         with self._changed:
             self._check_open()
-            self._commit.submit(records, callback, frame)
+            place = self._commit.submit(records, callback, frame)
             self._changed.notify_all()
+            return place
 
-    def tail(self) -> tuple[int, tuple[tuple[Record, ...], ...]]:
+    def tail(self) -> tuple[int, tuple[Entry, ...]]:
         return self._commit.tail()
 
     def manifest_if_it_pays(self, frees: int) -> bool:
@@ -208,7 +237,7 @@ class GroupWriter:
             self._write_manifest()
 
     def _write_manifest(self) -> None:
-        written: Future[None] = Future()
+        written: Future[bool] = Future()
         with self._changed:
             self._check_open()
         self._log.move_out()

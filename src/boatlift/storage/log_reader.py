@@ -18,6 +18,7 @@ from boatlift.storage.records.manifest_objects import FACTS_AN_OBJECT, FactObjec
 from boatlift.storage.records.records import (
     Claim,
     FactsObject,
+    Members,
     NamesObject,
     Record,
     Settled,
@@ -204,9 +205,15 @@ class LogReader:
 
     @property
     def may_be_carried(self) -> bool:
-        """Whether sinks may carry entries of the newest owner that has begun, which the log lacks."""
+        """Whether sinks may carry, or standbys hold, entries of the newest begun owner which the log lacks."""
         owner = None if self.settled else self.claim_of(self.begun)
-        return owner is not None and owner.rides
+        return self.members is not None or (owner is not None and owner.rides)
+
+    @property
+    def members(self) -> Members | None:
+        """The standbys that may hold entries of the newest owner that has begun, which the log lacks."""
+        members = self.history.members
+        return members if members is not None and members.token == self.begun and not self.settled else None
 
     def check_mark(self) -> None:
         """Refuse a mark of the newest clean shutdown that is damaged, or another store's."""

@@ -15,6 +15,7 @@ from boatlift.runtime.host.health import Health
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.standby import run_as_standby
+from boatlift.runtime.peers.holding import HeldTail
 from boatlift.runtime.peers.owner import LOOPBACK
 from boatlift.storage.local import LocalStore
 from support.engine.hosts import Background, open_store
@@ -34,6 +35,7 @@ class Process:
     take_over: bool = False
     available_now: bool = True
     listen: str = LOOPBACK
+    accept_lost: bool = False
     engine: type[MemoryEngine] = MemoryEngine
     stopped: bool = False
     follows_on: list[str] = field(default_factory=list)
@@ -43,7 +45,7 @@ class Process:
     def __post_init__(self) -> None:
         self.health = Health()
         self.standby = self.standby or self.replica
-        self.life = secrets.token_hex(8)
+        self.tail = HeldTail(secrets.token_hex(8))
         self.host = self._new_host()
         self.work = Background(self._run)
 
@@ -56,8 +58,9 @@ class Process:
             replica=self.replica,
             take_over=self.take_over,
             listen=self.listen,
+            accept_lost=self.accept_lost,
         )
-        return Host(self.engine(self.world, every=3), self.store, options, life=self.life, health=self.health)
+        return Host(self.engine(self.world, every=3), self.store, options, tail=self.tail, health=self.health)
 
     def _run(self) -> None:
         if not self.standby:

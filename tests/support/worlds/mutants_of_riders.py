@@ -11,7 +11,7 @@ from boatlift.simulation.driver import SimulatedDriver
 from boatlift.simulation.world import World
 from boatlift.storage.group_commit import GroupCommit
 from boatlift.storage.records.facts import Truncation
-from boatlift.storage.records.stream import Carried, Tail
+from boatlift.storage.records.stream import Found, Tail
 from support.worlds.mutant import Mutant
 
 __all__ = ["MUTANTS_OF_RIDERS"]
@@ -28,7 +28,7 @@ def _begun_with_news_alone(self: Any, records: Any) -> None:
         _begin_stream(self, records)
 
 
-def _of_any_owner(world: Any, log: Any) -> Any:
+def _of_any_owner(world: Any, log: Any, _held: Any = ()) -> Any:
     tails = [Tail(log.store_id, log.begun, each.start, 0, each.entries) for each in world.notes.values()]
     return machines.found_behind(tails, log.store_id, log.begun, log.entries)
 
@@ -38,7 +38,7 @@ def _newest_alone(self: Any) -> Any:
     return start + max(0, len(entries) - 1), entries[-1:]
 
 
-def _of_one_sink(world: Any, log: Any) -> Any:
+def _of_one_sink(world: Any, log: Any, _held: Any = ()) -> Any:
     notes = dict(sorted(world.notes.items())[:1])
     return machines.found_behind(notes.values(), log.store_id, log.begun, log.entries)
 
@@ -48,7 +48,7 @@ def _opened_after_a_look(self: Any, *args: Any, **options: Any) -> Any:
     return _open_sinks(self, *args, **options)
 
 
-def _as_seen_before(world: Any, log: Any) -> Any:
+def _as_seen_before(world: Any, log: Any, _held: Any = ()) -> Any:
     return machines.found_behind(world.seen.values(), log.store_id, log.begun, log.entries)
 
 
@@ -65,7 +65,7 @@ def _held_at_once(self: Any, sink: str, frontier: Any) -> None:
 
 MUTANTS_OF_RIDERS: dict[str, Mutant] = {
     "rider-unread": Mutant(
-        "what sinks carry is not read", {(driver, "carried_behind"): lambda _world, _log: Carried((), 0, undoes=False)}
+        "what sinks carry is not read", {(driver, "carried_behind"): lambda *_: Found((), 0, False, 0, 0)}
     ),
     "rider-of-one": Mutant("what one sink alone carries is read", {(driver, "carried_behind"): _of_one_sink}),
     "rider-stale": Mutant("what the acts of older owners carry counts", {(driver, "carried_behind"): _of_any_owner}),
@@ -78,7 +78,7 @@ MUTANTS_OF_RIDERS: dict[str, Mutant] = {
     ),
     "rider-adopts": Mutant(
         "memory from before a rollback that sinks carry is adopted",
-        {(driver, "carried_behind"): lambda world, log: replace(_found(world, log), undoes=False)},
+        {(driver, "carried_behind"): lambda *args: replace(_found(*args), undoes=False)},
     ),
     "rider-newest": Mutant("an act carries its newest facts alone", {(GroupCommit, "tail"): _newest_alone}),
     "rider-cutless": Mutant("a rollback is not carried", {(GroupCommit, "tail"): _without_rollbacks}),

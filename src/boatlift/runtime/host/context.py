@@ -71,6 +71,7 @@ class RunOptions:
     change: Mapping[str, str] = field(default_factory=dict)
     rewind: str | None = None  # the restore point to go back to, and then to stop; empty for the beginning
     from_copy: bool = False  # sinks come to a store that is restored from an older copy; then it stops
+    accept_lost: bool = False
 
     @property
     def goes_back(self) -> bool:

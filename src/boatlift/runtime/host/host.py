@@ -1,60 +1,27 @@
-"""A host and its ownership term: the time for which one process owns a dataflow, from its claim to its end."""
+"""A host: it runs a dataflow in one process, first perhaps as a standby."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable
 
-from boatlift.errors import FLOW_AND_STORE, DataError, FencedError
-from boatlift.runtime.engine import Beginning, Engine
-from boatlift.runtime.graph import division_of, program_of
-from boatlift.runtime.host.admission import admit, check_places
-from boatlift.runtime.host.clock import HostTimers, SteadyClock, clock_of
-from boatlift.runtime.host.consent import consented, refuse_another_plan
-from boatlift.runtime.host.context import HostContext, RunOptions, handlers_of
-from boatlift.runtime.host.counters import Counters
-from boatlift.runtime.host.deadlines import Deadlines
-from boatlift.runtime.host.event_loop import Answer, EventQueue, Workers, run_loop
-from boatlift.runtime.host.failures import Failures
+from boatlift.runtime.engine import Engine
+from boatlift.runtime.graph import division_of
+from boatlift.runtime.host.clock import SteadyClock
+from boatlift.runtime.host.context import RunOptions
+from boatlift.runtime.host.event_loop import EventQueue
 from boatlift.runtime.host.health import Health
-from boatlift.runtime.host.log import LogCalls, StoredRuns
-from boatlift.runtime.host.overrides import Overrides
-from boatlift.runtime.host.ownership import LOOK_SECONDS, Ownership, refuse_running_owner
-from boatlift.runtime.host.points import RestorePoints
-from boatlift.runtime.host.progress import Progress, RecordedSteps, beginnings, left_behind, readings, recorded_steps
-from boatlift.runtime.host.run_report import RunReports
-from boatlift.runtime.host.sinks import SinkCalls, SinkCommits, carriers_of
-from boatlift.runtime.host.soft_checkpoints import Adopted, SoftFile, adopt, head_of
-from boatlift.runtime.host.source_cursors import SourceCursors
-from boatlift.runtime.host.sources import SourcePolls
+from boatlift.runtime.host.ownership import Ownership, refuse_running_owner
+from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.standby import Standby
-from boatlift.runtime.host.steps import Probes, StepRuns
-from boatlift.runtime.host.transition import carry_out
-from boatlift.runtime.machine import StateMachine, events
-from boatlift.runtime.machine.instructions import Instruction
-from boatlift.runtime.machine.progress import MachineProgress
+from boatlift.runtime.host.term import OwnershipTerm
+from boatlift.runtime.machine import events
+from boatlift.runtime.peers.holding import HeldTail
 from boatlift.runtime.peers.owner import OwnerLink
-from boatlift.storage.bad_rows import drop_bad_rows
-from boatlift.storage.group_commit import GroupWriter
-from boatlift.storage.identities import secret_of
 from boatlift.storage.log import Log
-from boatlift.storage.records.codec import SoftHead
-from boatlift.storage.records.payloads import runs_of
-from boatlift.storage.records.records import UNITS, Record, Settled, SinkCommit
-from boatlift.storage.records.soft_checkpoints import SoftCheckpoint
-from boatlift.storage.records.stream import found_behind
+from boatlift.storage.records.records import UNITS
 from boatlift.storage.store import Store
-from boatlift.times import Frontier, read_frontier
-
-COLLECT_AFTER = 64  # the durable facts from one garbage collection to the next
-
-MESSAGES_AHEAD = 12
-"""A source is not polled while so many messages wait behind it.
-
-This bounds the runs that wait in scratch, and the duration of a stop.
-"""
 
 
 class Host:
@@ -62,7 +29,7 @@ class Host:
 
     Args:
         clock: Milliseconds since 1970; a determinant of each step, which never goes back.
-        life: Of a standby: distinguishes it from all others; its next host, after a claim that failed, has the same.
+        tail: Of a standby: what it holds of owners' entries. Its next host, after a claim that failed, has the same.
         health: Is told what the host does.
     """
 
@@ -73,10 +40,10 @@ class Host:
         options: RunOptions | None = None,
         *,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-        life: str = "",
+        tail: HeldTail | None = None,
         health: Health | None = None,
     ) -> None:
-        self._life = self._heir = life
+        self._tail, self._heir = tail, "" if tail is None else tail.life
         self._engine, self._store, self._clock = engine, store, SteadyClock(clock, unit=1_000_000)
         self._options = RunOptions() if options is None else options
         self._health = Health() if health is None else health
@@ -109,6 +76,7 @@ class Host:
         Raises:
             DataError: as `Standby.wait`.
         """
+        assert self._tail is not None, "it is a standby"
         try:
             self._followed = log = self._open_log()
             program = {**self._engine.program(), UNITS: division_of(self._engine.plan)}
@@ -117,7 +85,7 @@ class Host:
                 log,
                 program,
                 self._engine.environment(),
-                life=self._life,
+                tail=self._tail,
                 handover_only=self._options.for_handover,
                 replica=self._options.replica,
                 available_now=self._options.available_now,
@@ -170,6 +138,8 @@ class Host:
                 self._link,
                 after,
                 self._health,
+                self._tail,
+                self._stopping.is_set,
             )
         except BaseException:
             self._end()
@@ -204,296 +174,3 @@ class Host:
         self._engine.close()
         if self._owner is not None:
             self._owner.end()
-
-
-@contextmanager
-def _told_of_copies() -> Iterator[None]:
-    """Let what a sink refuses say what to do if the store is an older copy."""
-    try:
-        yield
-    except (FencedError, DataError) as error:
-        if error.condition in ("FENCED", "NO_CONSISTENT_FRONTIER"):
-            error.remedy = f"if the store is an older copy, boatlift rewind {FLOW_AND_STORE} --from-copy shows the way"
-        raise
-
-
-class OwnershipTerm:
-    """A dataflow that this process has claimed, and whose engine has started.
-
-    Its construction fences every earlier owner of the log.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        store: Store,
-        owner: Ownership,
-        options: RunOptions,
-        queue: EventQueue,
-        clock: SteadyClock,
-        link: OwnerLink,
-        after: int | None,
-        health: Health,
-    ) -> None:
-        self._engine, self._options, self._queue, self._clock = engine, options, queue, clock
-        self._health = health
-        self._plan = engine.plan
-        self._program = program_of(self._plan)
-        self._log, self._owner, self._link = owner.log, owner, link
-        clock.at_least(self._log.written_at)  # no recorded reading is later
-        if not after:  # else the owner had them open
-            check_places(self._plan, self._log.store_id, self._log.history)
-        program = {**engine.program(), UNITS: division_of(self._plan)}
-        environment = engine.environment()
-        self._carriers = carriers_of(engine, store)
-        transition = consented(self._log, engine, options)
-        if after and transition is not None:
-            check_places(self._plan, self._log.store_id, self._log.history)
-        token = self._owner.claim(
-            program,
-            environment,
-            options.bytes_in_flight,
-            link.address,
-            after,
-            "" if transition is None else transition.id,
-            lambda _history: refuse_another_plan(self._log, engine, options),
-            link.fingerprint,
-            engine.advertised(),
-            rides=bool(self._carriers),
-        )
-        may_be_carried = self._log.may_be_carried
-        secret = secret_of(store, create=True)
-        assert secret is not None
-        link.begin(secret, self._log.store_id, self._log.dataflow, owner.make_beat)  # at once: else others suspect
-        clock.at_least(self._log.written_at)  # of objects that the former owner wrote until now
-        takeovers = list(self._owner.taken_over())
-        for takeover in takeovers:
-            options.on_progress(takeover)
-        self._counters = Counters(self._plan, clock, "takeover" if takeovers else "start")
-        if transition is not None:
-            transition = consented(self._log, engine, options)  # an owner may have gone on until the claim
-            assert transition is not None
-            with _told_of_copies():
-                carry_out(transition, engine, store, self._log, token, self._clock(), options)
-        self._history = self._log.history
-        mine = (self._log.store_id, token + self._history.ahead)
-        self._commits = SinkCommits(engine, mine, self._program.graph, self._history)
-        with self._commits.opening():  # beside the rest: a sink elsewhere takes its time
-            head = head_of(program, environment)
-            if may_be_carried:
-                with _told_of_copies():
-                    tails = list(self._commits.carried())
-                begun = self._log.begun + self._history.ahead
-                found = found_behind(tails, self._log.store_id, begun, self._log.entries)
-                clock.at_least(found.at)
-                adopted = self._begin_scratch(store, token, head, adopts=not found.undoes)
-                if found.records:
-                    self._store_carried(found.records)
-            else:
-                adopted = self._begin_scratch(store, token, head, adopts=True)
-            if self._history.rewound:
-                drop_bad_rows(store, {name: self._history.last_closed(name) for name in self._plan.sources})
-            self._cursors = SourceCursors(engine, self._history, self._log.names_taken)
-            recorded = recorded_steps(self._plan, self._cursors.recorded, self._history)
-            self._overrides = Overrides(self._history, options, recorded, self._plan, self._program.graph)
-            self._commits.begin(self._overrides, self._history)
-            self._begin_engine(store, token, adopted)
-
-    def _store_carried(self, records: Sequence[Record]) -> None:
-        """Store what the acts of the owner before carry, before anything of this one can be seen."""
-        self._soft.write(self._log.last + 1, 0)  # each object of the log has its entry
-        self._log.append(records)
-        said = f"{len(records)} records that the sinks carried, and the log lacked, are in it now"
-        self._options.on_progress(Progress("carried", self._plan.dataflow, -1, said=said))
-
-    def _begin_scratch(self, store: Store, token: int, head: SoftHead, *, adopts: bool) -> Adopted:
-        """Adopt what the owner before has left, and begin a scratch folder."""
-        self._scratch = store.scratch(token)
-        options = self._options
-        again = options.skip or options.set_aside or options.accept_released  # then recorded steps run otherwise
-        if again or not adopts:
-            adopted = Adopted(SoftCheckpoint())
-        else:
-            adopted = adopt(store, self._log, self._scratch, head)
-        self._memory = adopted.memory
-        self._soft = SoftFile(self._scratch, token, head, self._memory.frame())
-        store.discard_scratch(before=token)  # from now on no older owner begins to make a run durable
-        return adopted
-
-    def _begin_engine(self, store: Store, token: int, adopted: Adopted) -> None:
-        """Start the engine."""
-        options, engine = self._options, self._engine
-        self._linger = store.requests.linger
-        self._runs = StoredRuns(store, engine)
-        self._runs.begin(token, adopted.files)
-        beginning = Beginning(
-            store,
-            self._scratch,
-            self._log.store_id,
-            token,
-            recorded=self._cursors.recorded,
-            read=readings(self._plan, self._history),
-            cursors=self._cursors.cursors,
-            files=adopted.files,
-            executed={}
-            if self._history.resumed or self._history.stopped
-            else {name: self._history.last_executed(name) for name in self._plan.units},
-        )
-        with self._soft.kept_unless_spoilt():
-            engine.start(beginning)
-        for name, url in engine.listening().items():
-            options.on_progress(Progress("listening", name, -1, where=url))
-        engine.skip(self._overrides.skips)
-
-    def run(self) -> None:
-        """Recover, then run until the input is exhausted or a stop is requested.
-
-        Raises:
-            BoatliftError: the cause of the end; a newer owner, if there is one.
-        """
-        # Jobs end before the writer does: their answers may still want to write.
-        with (
-            closing(self._soft),
-            self._soft.kept_unless_spoilt(),
-            closing(GroupWriter(self._log, self._soft, self._linger, self._counters.log.add)) as writer,
-            self._settling(writer),
-            closing(Workers(self._queue, 5 + 3 * len(self._plan.processors))) as workers,
-        ):
-            try:
-                self._recover_and_run(writer, workers)
-            except BaseException as error:
-                self._engine.cancel()
-                # A takeover may be the cause, such as of scratch files that are gone; then the takeover is reported.
-                if isinstance(error, Exception) and (newer := self._owner.newer_after_an_error()):
-                    raise newer from error
-                raise
-
-    @contextmanager
-    def _settling(self, writer: GroupWriter) -> Iterator[None]:
-        """Record after an error, once no act is under way, that the log has all that sinks carry."""
-        try:
-            yield
-        except BaseException:
-            if self._carriers and self._log.stored and not self._history.stopped:
-                writer.submit([Settled()], lambda _error: None)
-            raise
-
-    def _recover_and_run(self, writer: GroupWriter, workers: Workers) -> None:
-        with _told_of_copies():
-            self._commits.opened()
-        delivered = self._deliver_differences()
-        machine = StateMachine(
-            self._program,
-            self._overrides.live_records(),
-            {name: Frontier.up_to(step) for name, step in self._commits.held.items()},
-            steps_per_job=self._engine.steps_per_job,
-            awaited=self._engine.awaited,
-            clock_of=clock_of,
-            collect_after=COLLECT_AFTER,
-            messages_ahead=MESSAGES_AHEAD,
-            bytes_ahead=self._options.bytes_in_flight,
-            size_of=lambda payload: sum(run.size for run in runs_of(payload)),
-            carriers=self._carriers,
-        )
-        with _told_of_copies():
-            first = self._start(machine)
-        steps = self._record_beginning(machine.progress, delivered)
-        context = HostContext(
-            self._engine,
-            self._plan,
-            self._log,
-            self._queue,
-            workers,
-            machine.progress,
-            self._options,
-            self._link,
-            self._counters,
-        )
-        failures = Failures(context, self._program.graph)
-        sources = SourcePolls(context, self._cursors, self._clock)
-        deadlines = Deadlines(context, self._clock)
-        log = LogCalls(
-            context, writer, self._runs, self._overrides, sources.recorded, machine.payloads, self._soft, self._clock
-        )
-        points = RestorePoints(context, log, self._clock)
-        handlers = handlers_of(
-            sources,
-            StepRuns(context, failures, log, self._cursors, self._commits, steps, deadlines),
-            Probes(context, failures),
-            SinkCalls(context, failures, log, self._commits, deadlines),
-            log,
-            points,
-            HostTimers(context, self._clock),
-        )
-        points.begin()
-        self._link.change_points = points.ask
-        RunReports(context, self._cursors, self._commits.held, deadlines, self._scratch, self._clock).begin()
-        deadlines.begin()
-        self._look_for_a_newer_owner(workers)
-        self._health.owns(deadlines.stuck)
-        self._beat()
-        try:
-            run_loop(machine, self._queue, handlers, first, lambda: log.finished)
-        finally:
-            self._options.on_progress(Progress("over", self._plan.dataflow, -1))
-        if sources.refusals:
-            raise sources.refusals[0]
-        for left in left_behind(self._plan, machine.progress):
-            self._options.on_progress(left)
-
-    def _deliver_differences(self) -> list[SinkCommit]:
-        """Hand sinks what a transition has computed for them; return the records that they hold it."""
-        delivered = self._commits.deliver_differences()
-        for each in delivered:
-            self._options.on_progress(
-                Progress("corrected", each.sink, each.time, said="holds what the new program gives")
-            )
-        return delivered
-
-    def _start(self, machine: StateMachine) -> list[Instruction]:
-        """Recover; the engine is informed which runs of adopted states are durable."""
-        first, records = machine.start(self._memory), self._history.live_records
-        for name, part in self._memory.parts.items():
-            checkpoint = records.checkpoint_within(name, read_frontier(part.done))
-            if checkpoint is not None:
-                self._engine.kept(name, runs_of(checkpoint.payload))
-        return first
-
-    def _record_beginning(self, progress: MachineProgress, delivered: Iterable[SinkCommit]) -> RecordedSteps:
-        """Record what this run changes before any effect of it can be seen, and report where it begins."""
-        admitted = admit(progress, self._history, self._engine.environment())
-        positions = self._commits.news_for(self._history.committed)
-        records = [*admitted, *delivered, *positions, *self._overrides.take()]
-        if records or (self._carriers and not self._log.stored):  # what sinks carry counts once the owner has begun
-            self._soft.write(self._log.last + 1, 0)  # each object of the log has its entry
-            self._log.append(records)
-        recorded = recorded_steps(self._plan, self._cursors.recorded_after(progress), self._history)
-        steps = RecordedSteps(self._plan, recorded, self._history)
-        for beginning in beginnings(self._plan, progress, steps.replayed, self._memory.parts):
-            self._options.on_progress(beginning)
-        return steps
-
-    def _beat(self) -> Iterable[events.Event]:
-        """Report now and then that the event loop turns."""
-        self._owner.turned = time.monotonic()
-        self._health.turns()
-        self._options.on_progress(Progress("beat", self._plan.dataflow, -1))
-        self._queue.after(LOOK_SECONDS, self._beat)
-        return ()
-
-    def _look_for_a_newer_owner(self, workers: Workers) -> None:
-        """Look now and then for a newer owner, and whether Spark is there.
-
-        A write and a step find out too, but there may be nothing to write or to execute.
-        """
-
-        def look() -> Answer:
-            self._owner.look()
-            self._engine.check()
-            return look_later
-
-        def look_later() -> Iterable[events.Event]:
-            workers.submit_after(LOOK_SECONDS, look)
-            return ()
-
-        look_later()

@@ -16,16 +16,17 @@ from boatlift.errors import DataError, FencedError
 from boatlift.runtime.engine import Engine
 from boatlift.runtime.host.context import HostContext, handles
 from boatlift.runtime.host.event_loop import Answer
+from boatlift.runtime.host.members import MemberHolding
 from boatlift.runtime.host.overrides import Overrides
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.soft_checkpoints import SoftFile
 from boatlift.runtime.machine import events
-from boatlift.runtime.machine.instructions import AppendLog, CollectGarbage, Finish, Persist
-from boatlift.storage.group_commit import GroupWriter, complete
+from boatlift.runtime.machine.instructions import AppendLog, CollectGarbage, CommitSink, Finish, Persist, Rests
+from boatlift.storage.group_commit import Entry, GroupWriter, complete
 from boatlift.storage.records.codec import encode_tail
 from boatlift.storage.records.facts import Checkpoint, Fact, StepDigest
 from boatlift.storage.records.payloads import names_of_runs, runs_of
-from boatlift.storage.records.records import Cursor, Record, RunRef, Stopped, UnitWork
+from boatlift.storage.records.records import Cursor, Members, Record, RunRef, Stopped, UnitWork
 from boatlift.storage.records.soft_checkpoints import SoftFrame
 from boatlift.storage.records.stream import Tail
 from boatlift.storage.store import Store
@@ -142,8 +143,10 @@ class LogCalls:
         payloads: Callable[[], Iterable[Any]],
         soft: SoftFile,
         clock: Callable[[], int],
+        holding: MemberHolding | None = None,
     ) -> None:
-        self._soft, self._clock = soft, clock
+        self._soft, self._clock, self._holding = soft, clock, holding
+        self._depths = context.plan.depths()
         self._context, self._writer, self._runs, self._overrides = context, writer, runs, overrides
         self._cursors, self._payloads = cursors, payloads
         self.remembered: list[Record] = []  # written together with the next facts, ahead of them
@@ -154,8 +157,10 @@ class LogCalls:
         self._work = {unit: context.log.history.work.get(unit, UnitWork()) for unit in context.plan.units}
         self.finishing = self.finished = False
 
-    def write(self, records: Sequence[Record], then: Answer = tuple, frame: SoftFrame | None = None) -> None:
-        self._writer.submit(records, lambda error: self._context.queue.put(then if error is None else error), frame)
+    def write(self, records: Sequence[Record], then: Answer = tuple, frame: SoftFrame | None = None) -> int:
+        """Write records; return the place of their entry."""
+        queue = self._context.queue
+        return self._writer.submit(records, lambda error: queue.put(then if error is None else error), frame)
 
     def make_durable(self, record: Record) -> None:
         """Write a record, and return once it is durable; any thread but the writer's may call this.
@@ -163,9 +168,26 @@ class LogCalls:
         Raises:
             BoatliftError: the record could not be written.
         """
-        written: Future[None] = Future()
-        self._writer.submit([record], partial(complete, written))
-        written.result()
+        self.make_known(record)
+
+    def make_known(self, record: Record, depth: int = 0) -> bool:
+        """Write a record, and return once it is durable, or so many members hold it (0: none count).
+
+        Returns:
+            Whether it is durable.
+
+        Raises:
+            BoatliftError: the record could not be written.
+        """
+        known: Future[bool] = Future()
+        place = self._writer.submit([record], partial(complete, known))
+        if depth and self._holding is not None:
+            self._holding.watch(place, depth, partial(complete, known, None, stored=False))
+        return known.result()
+
+    def record_members(self, change: Members) -> None:
+        if not self.finishing:
+            self.write([change])
 
     def rider(self, most: int) -> bytes:
         """Return what the log lacks of this owner's stream; if that is more than so many bytes, wait until it has it.
@@ -173,15 +195,31 @@ class LogCalls:
         Raises:
             BoatliftError: the log could not be written.
         """
-        start, entries = self._writer.tail()
-        log = self._context.log
-        content = encode_tail(Tail(log.store_id, log.owner + log.history.ahead, start, self._clock(), entries))
+        content = encode_tail(self._tail(*self._writer.tail()))
         if len(content) <= most:
             return content
-        written: Future[None] = Future()
-        self._writer.submit([], partial(complete, written))
-        written.result()
+        known: Future[bool] = Future()
+        self._writer.submit([], partial(complete, known))
+        known.result()
         return b""
+
+    def rests(self, _most: int) -> bytes:
+        """Return how far in this owner's stream the acts rest that are released by what members hold."""
+        return encode_tail(self._tail(0 if self._holding is None else self._holding.reached))
+
+    def _tail(self, start: int, entries: tuple[Entry, ...] = ()) -> Tail:
+        log = self._context.log
+        return Tail(log.store_id, log.owner + log.history.ahead, start, self._clock(), entries)
+
+    def note(self, order: CommitSink) -> Callable[[int], bytes] | None:
+        """Return what makes the note of an act; None if it has none."""
+        match order.rests:
+            case Rests.CARRIED:
+                return self.rider
+            case Rests.HELD:
+                return self.rests
+            case Rests.STORED:
+                return None
 
     @handles(AppendLog)
     def append(self, order: AppendLog) -> None:
@@ -195,7 +233,11 @@ class LogCalls:
             yield events.LogDurable(order.number)
 
         cursors = self._cursors(order.facts)
-        self.write((*self.take_remembered(), *cursors, *order.facts), durable, order.soft)
+        place = self.write((*self.take_remembered(), *cursors, *order.facts), durable, order.soft)
+        if self._holding is not None:
+            for depth in {*self._depths.values()}:
+                held = partial(iter, [events.EntriesHeld(depth, order.number)])
+                self._holding.watch(place, depth, partial(self._context.queue.put, held))
 
     @handles(Persist)
     def persist(self, order: Persist) -> None:

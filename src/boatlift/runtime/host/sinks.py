@@ -45,9 +45,9 @@ def carriers_of(engine: Engine, store: Store) -> frozenset[str]:
     return frozenset(name for name, keeps in able.items() if keeps is not None and keeps.note_bytes)
 
 
-def _rider(rider: Callable[[int], bytes], keeps: KeepsNote) -> bytes:
+def _note(note: Callable[[int], bytes], keeps: KeepsNote) -> bytes:
     try:
-        return rider(keeps.note_bytes)
+        return note(keeps.note_bytes)
     except Exception as error:
         raise UnrecordedError(error) from error
 
@@ -118,6 +118,11 @@ class SinkCommits:
             opened.result()
             if (keeps := self._sinks[name].capabilities.keeps_note) is not None:
                 yield from (decode_tail(note, f"the note in sink {name}") for note in keeps.notes())
+
+    def tell_rests(self) -> bool:
+        """Return whether each sink can say beside its acts what they rest on."""
+        able = [each.capabilities.keeps_note for each in self._sinks.values()]
+        return not self.ledgers and all(keeps is not None and keeps.note_bytes for keeps in able)
 
     def begin(self, overrides: Overrides, history: LogHistory) -> None:
         """Take what follows from the log, once it has all that sinks carry."""
@@ -203,44 +208,44 @@ class SinkCommits:
         self,
         order: CommitSink,
         last: int,
-        record: Callable[[SinkCommit], None],
+        record: Callable[[SinkCommit], bool],
         watched: Callable[[int], AbstractContextManager[None]],
-        rider: Callable[[int], bytes] = lambda _most: b"",
-    ) -> int:
+        note: Callable[[int], bytes] | None = None,
+    ) -> tuple[int, bool]:
         """Make steps visible, with empty steps for the times without messages: a sink's steps have no gap.
 
         Args:
-            record: Writes a record, and returns once it is durable.
+            record: Writes a record, and returns once it counts; whether it is durable.
             watched: Watches the commit of a step in a block.
-            rider: Returns what the log lacks, in no more than so many bytes, for an act that must carry it.
+            note: Returns the note of an act, in no more than so many bytes; None if acts need none.
 
         Returns:
-            The number of steps that were left out.
+            The number of steps that were left out, and whether all records are durable.
 
         Raises:
             BoatliftError: the sink did not take a step.
             UnrecordedError: the log could not be written.
         """
         sink = order.sink
-        payloads, left_out = {at: message.payload for at, (message,) in order.steps}, 0
+        payloads, left_out, stored = {at: message.payload for at, (message,) in order.steps}, 0, True
         keeps = self._sinks[sink].capabilities.keeps_note
         with self._locks[sink]:  # `position` is answered once all of this has reached the sink
             end = last_of(order.frontier)
             for at in range(last + 1, end + 1):
                 if (sink, at) not in self.overrides.skipped:  # its receiver would refuse the step again
                     if keeps is not None:
-                        keeps.note(_rider(rider, keeps) if order.rides else b"")
+                        keeps.note(_note(note, keeps) if note is not None and keeps.note_bytes else b"")
                     with watched(at):
                         self._engine.commit(sink, at - self._ahead(sink), payloads.get(at, NOTHING))
                 else:
                     left_out += 1
                 if sink in self.ledgers and (at in payloads or at == end):
                     try:
-                        record(SinkCommit(sink, at))  # before the next step: only the step under way may come again
+                        stored = record(SinkCommit(sink, at))  # before the next step: only this one may come again
                     except Exception as error:
                         raise UnrecordedError(error) from error
                     self.ledgers[sink] = at
-        return left_out
+        return left_out, stored
 
 
 class SinkCalls:
@@ -258,6 +263,7 @@ class SinkCalls:
         self._engine, self._workers, self._watch = context.engine, context.workers, context.options.on_progress
         self._deadlines, self._gives_up = deadlines, context.options.step_timeout is not None
         self._failures, self._log, self._commits, self._counters = failures, log, commits, context.counters
+        self._depths = context.plan.depths()
         self._errors: dict[str, tuple[int, UnavailableError]] = {}
         self._newest: dict[str, ReopenSink] = {}
 
@@ -278,12 +284,13 @@ class SinkCalls:
         try:
             took: dict[int, float] = {}
             watched = partial(self._watched, order.sink, give_up, took)
-            left_out = self._commits.place(order, last, self._log.make_durable, watched, self._log.rider)
+            record = partial(self._log.make_known, depth=self._depths.get(order.sink, 0))
+            left_out, stored = self._commits.place(order, last, record, watched, self._log.note(order))
         except UnrecordedError as error:  # the store has failed, not the sink: the run ends
             raise error.cause from error
         except UnavailableError as error:
             return partial(self._unknown, order, error)
-        return lambda: self._committed(order, left_out, took)
+        return lambda: self._committed(order, left_out, took, stored=stored)
 
     @contextmanager
     def _watched(self, sink: str, give_up: GiveUp | None, took: dict[int, float], step: int) -> Iterator[None]:
@@ -304,7 +311,9 @@ class SinkCalls:
         yield events.CommitUnknown(order.sink, order.incarnation, order.frontier)
         self._errors.pop(order.sink, None)  # by now the machine has ordered a `ReopenSink`, or needs no answer
 
-    def _committed(self, order: CommitSink, left_out: int, took: Mapping[int, float]) -> Iterable[events.Event]:
+    def _committed(
+        self, order: CommitSink, left_out: int, took: Mapping[int, float], *, stored: bool
+    ) -> Iterable[events.Event]:
         self._counters.sinks[order.sink].left_out += left_out
         for step, messages in order.steps:
             payloads = [each for message in messages if isinstance(each := payload_of(message.payload), RunsPayload)]
@@ -317,7 +326,7 @@ class SinkCalls:
         self._commits.held[order.sink] = last
         self._failures.succeeded(order.sink, last)
         self._remember(order.sink, last)
-        yield events.SinkCommitted(order.sink, order.incarnation, order.frontier)
+        yield events.SinkCommitted(order.sink, order.incarnation, order.frontier, stored)
 
     def _reopen(self, order: ReopenSink) -> Answer:
         try:

@@ -24,6 +24,7 @@ from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.peers.channel import Beat, Hello, is_loopback
 from boatlift.runtime.peers.detector import Detector, ProcessState
 from boatlift.runtime.peers.follower import FollowerLink, Lost
+from boatlift.runtime.peers.holding import HeldTail
 from boatlift.storage.identities import secret_of
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Claim
@@ -57,7 +58,8 @@ class Standby:
     Args:
         log: Unclaimed; it is read to its end again and again.
         program, environment: Of this process; an owner of another program or environment is refused.
-        life: Distinguishes this standby from all others; a clean stop names its heir by it.
+        tail: What this standby holds of owners' entries; its life distinguishes it from all others, and a clean stop
+            names its heir by it.
         handover_only: The environment may differ.
         replica: A dataflow without an owner is claimed: before its first run, and after a clean stop that names no
             heir. While the environment differs from the owner's, it takes over after a clean stop alone.
@@ -82,7 +84,7 @@ class Standby:
         program: Mapping[str, Any],
         environment: Mapping[str, Any],
         *,
-        life: str,
+        tail: HeldTail,
         handover_only: bool,
         replica: bool,
         available_now: bool,
@@ -99,7 +101,8 @@ class Standby:
         self._replica, self._turned, self._redirect = replica, turned, redirect
         self._last_told = ""
         self._followed = has_followed
-        self._life = self.heir = life
+        self._tail = tail
+        self._life = self.heir = tail.life
         self.waits_in_vain = False
 
     def wait(self) -> int | None:
@@ -161,7 +164,10 @@ class Standby:
         self._tell(f"follows process {owner.pid} on {owner.host}")
         detector = Detector(time.monotonic())
         is_ready, read_at = False, 0.0
-        following = FollowerLink(owner.address, lambda: secret_of(self._store), self._hello, owner.fingerprint)
+        known_as = token + self._log.history.ahead
+        following = FollowerLink(
+            owner.address, lambda: secret_of(self._store), self._hello, owner.fingerprint, self._tail, known_as
+        )
         with closing(following) as link:
             while not self._stopping.is_set():
                 self._turned()

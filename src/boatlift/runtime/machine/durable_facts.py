@@ -56,6 +56,7 @@ class DurableFacts:
         records: The durable facts that are live.
         written: A monitor that knows the durable facts and those that are being written: a sink that carries them may
             be handed what rests on them. None: no sink carries any.
+        held: A monitor that knows the durable facts and those that enough standbys hold; None: none hold any.
         version: Grows whenever facts are added or become durable, or a recovery truncates facts.
     """
 
@@ -65,12 +66,21 @@ class DurableFacts:
         monitor: Monitor,
         records: LiveRecords,
         new_monitor: Callable[[], Monitor] | None = None,
+        *,
+        rides: bool = False,
+        depths: Mapping[str, int] | None = None,
     ) -> None:
-        self._graph, self._monitor, self._new_monitor = graph, monitor, new_monitor
+        self._graph, self._monitor = graph, monitor
+        self._new_monitor = new_monitor or (lambda: monitor)
         self.records = records
+        self._rides, self._depths = rides, depths or {}
         self.written: Monitor | None = None
-        self._carried = self._durable = 0
+        self.held: Monitor | None = None
+        self._held = dict.fromkeys(self._depths.values(), 0)
+        self._owed = False
+        self._carried = self._ridden = self._durable = 0
         self._shown: deque[tuple[int, str, AnyFrontier]] = deque()
+        self._shown_ahead: deque[tuple[int, str, AnyFrontier]] = deque()
         self._next: list[Fact] = []
         self._waiting: list[_Unpersisted] = []
         self._to_persist: list[Persist] = []
@@ -82,33 +92,81 @@ class DurableFacts:
         for fact in records.facts():
             self._report(fact, self._monitor)
 
-    def begin_written(self) -> None:
-        """Make the monitor `written` anew, from the facts that are left after a recovery."""
-        if self._new_monitor is None:
-            return
-        self.written = self._new_monitor()
-        for fact in chain(self.records.facts(), *self._under_way.values(), self._next):
-            self._report(fact, self.written)
+    def begin_anew(self) -> None:
+        """Make the monitors `written` and `held` anew, from the facts that are left after a recovery."""
+        if self._rides:
+            self.written = self._new_monitor()
+            for fact in chain(self.records.facts(), *self._under_way.values(), self._next):
+                self._report(fact, self.written)
+        if self._depths:
+            self.held = self._new_monitor()
+            self._shown_ahead.clear()
+            for fact in self.records.facts():
+                self._report(fact, self.held)
+            for depth, number in self._held.items():
+                self._report_held(depth, 0, number)
 
-    def carry(self) -> None:
-        """Note that a sink is handed steps that rest on facts which are being written."""
-        self._carried = self._number + bool(self._next)
+    def hold_entries(self, holders: int, number: int) -> None:
+        """Learn that so many standbys hold the facts of an `AppendLog`, and of all before it."""
+        for depth, before in self._held.items():
+            if depth <= holders and number > before:
+                self._report_held(depth, before, number)
+                self._held[depth] = number
+        self._report_shown()
+
+    def _report_held(self, depth: int, before: int, number: int) -> None:
+        assert self.held is not None, "the machine has started"
+        for each in sorted(self._under_way):
+            for fact in self._under_way[each] if before < each <= number else ():
+                if self._depths.get(self._processor_of(fact)) == depth:
+                    self._report(fact, self.held)
+
+    def _processor_of(self, fact: Fact) -> str:
+        match fact:
+            case LoggedMessage(edge):
+                return self._graph.edges[edge].source
+            case Determinant() | LoopEnd() | Checkpoint() | LoggedInput():
+                return fact.processor
+            case _:
+                return ""
+
+    def carry(self, *, rides: bool) -> None:
+        """Note that a sink is handed steps that rest on facts which are being written.
+
+        Args:
+            rides: They rest on more than standbys are known to hold.
+        """
+        self._carried = max(self._carried, self._number + bool(self._next))
+        if rides:
+            self._ridden = self._carried
 
     @property
     def carries(self) -> bool:
         """Whether facts that a sink may have carried are not durable yet: a recovery must not undo them."""
         return self._durable < self._carried
 
-    def hold(self, sink: str, frontier: AnyFrontier) -> None:
-        """Report what a sink holds: to the monitor of the durable facts, once these explain it."""
+    def hold(self, sink: str, frontier: AnyFrontier, *, stored: bool = True) -> None:
+        """Report what a sink holds: to the monitors of durable and of held facts, once these explain it.
+
+        Args:
+            stored: The account of the sink is durable; else it is before the next write.
+        """
         if self.written is not None:
             self.written.committed(sink, frontier)
+        if not stored:
+            self._carried, self._owed = self._number + 1, True
         self._shown.append((self._carried, sink, frontier))
+        if self.held is not None:
+            self._shown_ahead.append((self._ridden, sink, frontier))
         self._report_shown()
 
     def _report_shown(self) -> None:
         while self._shown and self._shown[0][0] <= self._durable:
             self._monitor.committed(*self._shown.popleft()[1:])
+        every = self._graph.vertices.keys() <= self._depths.keys()
+        held = max(self._durable, min(self._held.values())) if self._held and every else self._durable
+        while self.held is not None and self._shown_ahead and self._shown_ahead[0][0] <= held:
+            self.held.committed(*self._shown_ahead.popleft()[1:])
 
     @property
     def idle(self) -> bool:
@@ -176,8 +234,9 @@ class DurableFacts:
         return self._monitor.needless(edge)
 
     def write(self, memory: Callable[[], SoftFrame] = SoftFrame) -> AppendLog | None:
-        if not self._next:
+        if not (self._next or self._owed):
             return None
+        self._owed = False
         self._number += 1
         facts = self._under_way[self._number] = tuple(self._next)
         self._next.clear()
@@ -220,6 +279,8 @@ class DurableFacts:
         for fact in became:
             self.records.apply(fact)
             self._report(fact, self._monitor)
+            if self.held is not None:
+                self._report(fact, self.held)
         self.version += any(isinstance(fact, LoggedMessage | Checkpoint | Determinant) for fact in became)
         self._report_shown()
         return became

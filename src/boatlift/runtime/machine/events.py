@@ -151,12 +151,25 @@ class LogDurable:
 
 
 @dataclass(frozen=True, slots=True)
+class EntriesHeld:
+    """So many standbys hold the facts of an `AppendLog`, and of every earlier number."""
+
+    holders: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class SinkCommitted:
-    """A sink holds the steps that it was handed: an answer to `CommitSink`."""
+    """A sink holds the steps that it was handed: an answer to `CommitSink`.
+
+    Attributes:
+        stored: Its account is durable; else standbys hold it, and it is in the log before the next facts.
+    """
 
     sink: str
     incarnation: int
     frontier: AnyFrontier
+    stored: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +245,7 @@ Event = (
     | StepDone
     | Persisted
     | LogDurable
+    | EntriesHeld
     | SinkCommitted
     | CommitUnknown
     | SinkPosition

@@ -12,6 +12,7 @@ except `AppendLog`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from boatlift.storage.records.facts import Fact
@@ -187,6 +188,14 @@ class AppendLog:
     soft: SoftFrame = field(default_factory=SoftFrame)
 
 
+class Rests(Enum):
+    """On what the times that a sink is handed rest."""
+
+    STORED = "durable facts"
+    HELD = "facts that enough standbys hold: each act says so"
+    CARRIED = "facts that are being written: each act carries all of them, or waits for them"
+
+
 @dataclass(frozen=True, slots=True)
 class CommitSink:
     """Make times visible at a sink. Answer: `SinkCommitted` or `CommitUnknown`.
@@ -194,15 +203,14 @@ class CommitSink:
     Attributes:
         frontier: The times that the sink holds afterwards.
         steps: Each time beyond the sink's present frontier that has messages, with these, in rising order.
-        rides: They rest on facts that are not durable yet: each act of the sink has to carry all that were
-            written, or to wait for them.
+        rests: By what facts they may be seen.
     """
 
     sink: str
     incarnation: int
     frontier: AnyFrontier
     steps: tuple[tuple[Any, tuple[Message, ...]], ...]
-    rides: bool = False
+    rests: Rests = Rests.STORED
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,8 @@ class StateMachine:
         clock_of: A payload to its clock in milliseconds, None if it has none; the machine looks into no payload itself.
         size_of: A payload to the bytes of its rows in scratch.
         carriers: The sinks that may carry facts which are being written.
+        depths: Processor to the number of standbys that must hold its facts to make them count for sinks; a processor
+            that is missing waits until its facts are durable.
 
     Raises:
         DataError: `[NO_CONSISTENT_FRONTIER]` the sinks' content contradicts the durable facts.
@@ -74,6 +76,7 @@ class StateMachine:
         clock_of: Callable[[Any], int | None] = lambda _payload: None,
         size_of: Callable[[Any], int] = lambda _payload: 0,
         carriers: AbstractSet[str] = frozenset(),
+        depths: Mapping[str, int] | None = None,
     ) -> None:
         self.program, self.graph = program, program.graph
         self.transitions = TransitionLog()
@@ -82,7 +85,9 @@ class StateMachine:
         self.sources = tuple(p for p in self.processors.values() if isinstance(p, SourceProcessor))
         self.sinks = tuple(p for p in self.processors.values() if isinstance(p, SinkProcessor))
         self._carriers = carriers
-        self.durable = DurableFacts(program.graph, self.monitor, records, self._new_monitor if carriers else None)
+        self.durable = DurableFacts(
+            program.graph, self.monitor, records, self._new_monitor, rides=bool(carriers), depths=depths
+        )
         for sink, frontier in held.items():
             self.monitor.committed(sink, frontier)
         self.backpressure = Backpressure(self.processors, messages_ahead, bytes_ahead, size_of)
@@ -156,14 +161,18 @@ class StateMachine:
                 for fact in self.durable.durable(number):
                     self._garbage.count()
                     if isinstance(fact, GarbageCollection):
-                        if self.durable.written is not None:
-                            self.durable.written.forget_as(self.monitor)
+                        for monitor in (self.durable.written, self.durable.held):
+                            if monitor is not None:
+                                monitor.forget_as(self.monitor)
                         self._outbox += self._garbage.collected(fact)
                 self._moved.update(sink.name for sink in self.sinks if sink.waits)
-            case events.SinkCommitted(sink, incarnation, frontier):
+            case events.EntriesHeld(holders, number):
+                self.durable.hold_entries(holders, number)
+                self._moved.update(sink.name for sink in self.sinks if sink.waits)
+            case events.SinkCommitted(sink, incarnation, frontier, stored):
                 end = self._current(sink, incarnation)
                 if isinstance(end, SinkProcessor) and end.placing == frontier:
-                    self._hold(end, frontier)
+                    self._hold(end, frontier, stored=stored)
             case events.CommitUnknown(sink, incarnation, frontier):
                 end = self._current(sink, incarnation)
                 if isinstance(end, SinkProcessor) and end.placing == frontier:
@@ -278,9 +287,9 @@ class StateMachine:
         if isinstance(p.durability.policy, Eager):
             self._moved.update(sink.name for sink in self.sinks if sink.waits)
 
-    def _hold(self, sink: SinkProcessor, frontier: AnyFrontier) -> None:
+    def _hold(self, sink: SinkProcessor, frontier: AnyFrontier, *, stored: bool = True) -> None:
         sink.hold(frontier)
-        self.durable.hold(sink.name, frontier)
+        self.durable.hold(sink.name, frontier, stored=stored)
         self._moved.update(end.name for end in self.sinks if end is sink or end.waits)
 
     def _reopen(self, sink: SinkProcessor) -> None:
@@ -306,7 +315,7 @@ class StateMachine:
         self.monitor.recovered(plan)
         self.durable.cut(plan)
         self._outbox += carry_out(plan, self.processors, self.durable.records)
-        self.durable.begin_written()
+        self.durable.begin_anew()
         self._soft.begin_anew()
         self._failed = set()
         self._moved = set(self.processors)
@@ -439,14 +448,18 @@ class StateMachine:
         prefixes = [prefix for prefix in sink.prefixes() if limit is None or prefix <= limit]
         if not prefixes:
             return
-        frontier, rides = _released(self.monitor, sink, prefixes), False
-        if sink.name in self._carriers and frontier != prefixes[-1] and self.durable.written is not None:
-            further = _released(self.durable.written, sink, prefixes)
-            if rides := further is not None and further != frontier and not further <= sink.held:
-                self.durable.carry()
-                frontier = further
+        frontier, rests = _released(self.monitor, sink, prefixes), instructions.Rests.STORED
+        for monitor, grade in (
+            (self.durable.held, instructions.Rests.HELD),
+            (self.durable.written if sink.name in self._carriers else None, instructions.Rests.CARRIED),
+        ):
+            if monitor is not None and frontier != prefixes[-1]:
+                further = _released(monitor, sink, prefixes)
+                if further is not None and further != frontier and not further <= sink.held:
+                    frontier, rests = further, grade
+                    self.durable.carry(rides=grade is instructions.Rests.CARRIED)
         if frontier is not None and not frontier <= sink.held:  # the durable facts know later what a sink holds
-            self._outbox.append(sink.commit(frontier, rides=rides))
+            self._outbox.append(sink.commit(frontier, rests))
 
     def _new_monitor(self) -> Monitor:
         monitor = Monitor(self.graph, self.program.orders, checked=False)

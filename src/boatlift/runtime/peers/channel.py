@@ -27,6 +27,7 @@ import msgspec
 
 from boatlift.errors import InvalidError
 from boatlift.runtime.peers.certificate import client_context, shows
+from boatlift.runtime.peers.holding import Held, Hold, Promised, Refused
 
 NONCE_BYTES = PROOF_BYTES = 32
 MOST_BYTES = 1 << 20  # of a message
@@ -103,7 +104,7 @@ class PointAsked(msgspec.Struct, frozen=True, tag="point asked"):
     drop: bool = False
 
 
-PeerMessage = Hello | Beat | HandoverAsked | PointAsked | Answered
+PeerMessage = Hello | Beat | HandoverAsked | PointAsked | Answered | Hold | Held | Refused | Promised
 
 _DECODER = msgspec.msgpack.Decoder(PeerMessage)
 
@@ -135,8 +136,11 @@ class PeerConnection:
         self._connection.settimeout(SEND_SECONDS)
         self._connection.sendall(len(content).to_bytes(4, "big") + content)
 
-    def receive(self, seconds: float) -> PeerMessage | None:
+    def receive(self, seconds: float, wake: socket.socket | None = None) -> PeerMessage | None:
         """Wait for a message; return None if none comes in time.
+
+        Args:
+            wake: The waiting ends, too, once there is something to read, which is read.
 
         Raises:
             ConnectionError: the connection is closed.
@@ -145,7 +149,10 @@ class PeerConnection:
         until = time.monotonic() + seconds
         while (message := self._next()) is None:
             left = until - time.monotonic()
-            if not wait([self._connection], max(0.0, left)):
+            ready = wait([self._connection, *([] if wake is None else [wake])], max(0.0, left))
+            if self._connection not in ready:
+                if wake in ready:
+                    wake.recv(AT_ONCE)
                 return None
             self._connection.settimeout(0)
             try:

@@ -11,6 +11,7 @@ from enum import Enum
 
 from boatlift.errors import BoatliftError
 from boatlift.runtime.peers.channel import Beat, Hello, StrangerError, connect
+from boatlift.runtime.peers.holding import HeldTail, Hold
 
 AGAIN_SECONDS = 0.2  # from one attempt to connect to the next
 TELL_SECONDS = 0.5  # from one message to the owner to the next
@@ -36,11 +37,20 @@ class FollowerLink:
         secret: Returns the secret; None while the store has none.
         hello: Returns what to tell the owner.
         fingerprint: Of the owner's certificate; empty if it speaks in clear text.
+        tail: What this standby holds of owners' entries.
+        known_as: The token by which sinks know the owner.
     """
 
     def __init__(
-        self, address: str, secret: Callable[[], bytes | None], hello: Callable[[], Hello], fingerprint: str = ""
+        self,
+        address: str,
+        secret: Callable[[], bytes | None],
+        hello: Callable[[], Hello],
+        fingerprint: str = "",
+        tail: HeldTail | None = None,
+        known_as: int = 0,
     ) -> None:
+        self._tail, self._known_as = tail, known_as
         self._address, self._secret, self._hello, self._fingerprint = address, secret, hello, fingerprint
         self.heard: queue.Queue[tuple[float, Beat | Lost]] = queue.Queue()
         self._over = threading.Event()
@@ -63,15 +73,21 @@ class FollowerLink:
             if secret is None:  # the owner has just made the store
                 return Lost.UNREACHED
             with connect(self._address, secret, self._fingerprint) as channel:
-                told = 0.0
+                channel.send(self._hello())
+                told = time.monotonic()
+                if self._tail is not None:
+                    channel.send(self._tail.promise(self._known_as))
                 while not self._over.is_set():
                     if (now := time.monotonic()) >= told:
                         channel.send(self._hello())
                         told = now + TELL_SECONDS
                     message = channel.receive(AGAIN_SECONDS)
-                    if isinstance(message, Beat):
-                        connected = True
-                        self.heard.put((time.monotonic(), message))
+                    match message:
+                        case Beat():
+                            connected = True
+                            self.heard.put((time.monotonic(), message))
+                        case Hold() if self._tail is not None and (answer := self._tail.hold(message)) is not None:
+                            channel.send(answer)
         except ConnectionRefusedError:
             return Lost.REFUSED
         except (OSError, StrangerError, BoatliftError) as error:

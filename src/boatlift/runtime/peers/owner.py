@@ -6,9 +6,11 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from ipaddress import ip_address
+from typing import Protocol
 
 import msgspec
 
@@ -28,6 +30,7 @@ from boatlift.runtime.peers.channel import (
     split,
 )
 from boatlift.runtime.peers.detector import BEAT_SECONDS
+from boatlift.runtime.peers.holding import Held, Hold, Promised, Refused
 
 LOOPBACK = "127.0.0.1:0"
 
@@ -45,6 +48,7 @@ class StandbyReport(msgspec.Struct, frozen=True):
         ready: Whether it can take over at once.
         behind: The objects of the log that it had not read at its last message.
         handover_only: Whether it takes over after a clean stop alone.
+        holds: The bytes of the owner's entries that it holds, and the log lacks.
     """
 
     host: str
@@ -52,6 +56,23 @@ class StandbyReport(msgspec.Struct, frozen=True):
     ready: bool
     behind: int
     handover_only: bool = False
+    holds: int = 0
+
+
+class Holding(Protocol):
+    """What standbys hold for the owner (`runtime/peers/holding.py`); any thread may call it."""
+
+    def connected(self, life: str, host: str, wake: Callable[[], None]) -> None:
+        """A standby is there; `wake` is called when there may be something to send to it."""
+
+    def lost(self, life: str, wake: Callable[[], None]) -> None:
+        """The connection that had this `wake` has ended."""
+
+    def to_send(self, life: str) -> Hold | None: ...
+
+    def answered(self, answer: Held | Refused | Promised) -> None: ...
+
+    def bytes_held(self) -> Mapping[str, int]: ...
 
 
 class OwnerLink:
@@ -61,6 +82,7 @@ class OwnerLink:
         heir: The life of the standby that was chosen for a handover; empty for none.
         fingerprint: Of the certificate; empty if it speaks in clear text.
         change_points: Keeps or drops a restore point; from any thread.
+        holding: What standbys hold, or have promised.
 
     Laws:
         * A stranger gets no byte but a nonce and those of TLS, and is shown the door after a second.
@@ -93,6 +115,7 @@ class OwnerLink:
         self._known: dict[PeerConnection, tuple[Hello, float]] = {}
         self.heir = ""
         self.change_points: Callable[[PointAsked], Answered] = lambda _asked: Answered(said="it is beginning")
+        self.holding: Holding | None = None
         self._changed = threading.Lock()
         self._over = threading.Event()
 
@@ -114,9 +137,16 @@ class OwnerLink:
         threading.Thread(target=self._accept, name="boatlift-owner", daemon=True).start()
 
     def standbys(self) -> list[StandbyReport]:
-        last = self._beat().number
+        last, held = self._beat().number, {} if self.holding is None else self.holding.bytes_held()
         return [
-            StandbyReport(each.host, each.pid, each.ready, max(0, last - each.number), each.handover_only)
+            StandbyReport(
+                each.host,
+                each.pid,
+                each.ready,
+                max(0, last - each.number),
+                each.handover_only,
+                held.get(each.life, 0),
+            )
             for each in self._standbys()
         ]
 
@@ -173,9 +203,19 @@ class OwnerLink:
             if not isinstance(hello, Hello) or (hello.store, hello.dataflow) != self._names:
                 raise StrangerError
             self._hear(channel, hello)
+            woken, waker = socket.socketpair()
+            wake = partial(_wake, waker)
+            holding = self.holding if hello.role == "standby" and not hello.handover_only else None
             try:
-                self._converse(channel)
+                if holding is not None:
+                    waker.setblocking(False)
+                    holding.connected(hello.life, hello.host, wake)
+                self._converse(channel, hello.life, holding, woken)
             finally:
+                if holding is not None:
+                    holding.lost(hello.life, wake)
+                woken.close()
+                waker.close()
                 with self._changed:
                     del self._known[channel]
         except (OSError, StrangerError, ValueError) as error:  # ValueError: closed by `close`
@@ -191,13 +231,15 @@ class OwnerLink:
         with self._changed:
             self._known[channel] = (hello, time.monotonic())
 
-    def _converse(self, channel: PeerConnection) -> None:
+    def _converse(self, channel: PeerConnection, life: str, holding: Holding | None, woken: socket.socket) -> None:
         due = time.monotonic()
         while not self._over.is_set():
             if (now := time.monotonic()) >= due:
                 channel.send(self._beat())
                 due = now + BEAT_SECONDS
-            match channel.receive(max(0.0, due - time.monotonic())):
+            if holding is not None and (hold := holding.to_send(life)) is not None:
+                channel.send(hold)
+            match channel.receive(max(0.0, due - time.monotonic()), woken):
                 case Hello() as hello:
                     self._hear(channel, hello)
                 case HandoverAsked(to=to):
@@ -205,6 +247,8 @@ class OwnerLink:
                     channel.send(answer)  # first: an owner that stops closes its connections
                     if answer.to:
                         self._stop()
+                case Held() | Refused() | Promised() as answer if holding is not None:
+                    holding.answered(answer)
                 case PointAsked() as asked:
                     channel.send(self.change_points(asked))
 
@@ -217,6 +261,11 @@ class OwnerLink:
         heir = max(ready, key=lambda each: (each.handover_only, each.number))
         self.heir = heir.life
         return Answered(to=_name(heir))
+
+
+def _wake(waker: socket.socket) -> None:
+    with suppress(OSError):  # it is woken already, or has ended
+        waker.send(b"1")
 
 
 def _name(standby: Hello) -> str:

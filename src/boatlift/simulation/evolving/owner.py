@@ -329,11 +329,12 @@ class EvolvingOwner:
             self._remembered.append(SinkCommit(order.sink, last_of(order.frontier)))
         self.outstanding.append(events.SinkCommitted(order.sink, order.incarnation, order.frontier))
 
-    def _recorded(self, record: SinkCommit) -> None:
+    def _recorded(self, record: SinkCommit) -> bool:
         """Write a record, after all that wait."""
         self._commit.submit([record], lambda _: None)
         while self._commit.waiting:
             self._write()
+        return True
 
     def _live(self) -> set[str]:
         return names_of_runs(chain(self.machine.payloads())).union(*self._pinned.values())

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from boatlift.connectors.kit.bases import SinkBase, SourceBase
 from boatlift.dataflow import Delivery, Eager, Ephemeral, Lazy, Plan, Policy, SinkCapabilities, SourceCapabilities, plan
@@ -124,6 +124,7 @@ class EvolvingProgram:
     unused: Collection[str] = ()
     ticks = None
     keep = None
+    determinants: ClassVar[Mapping[str, int]] = {}
 
     def check(self) -> None:
         """Do nothing: no function is compiled."""

@@ -24,6 +24,7 @@ from boatlift.storage.records.records import (
     Cursor,
     Evolved,
     KeptPoint,
+    Members,
     Override,
     PointsDropped,
     Record,
@@ -69,6 +70,7 @@ class LogHistory:
         ahead: By how much the tokens that sinks know are larger than the numbers of claims; above 0 if the store was an
             older copy once, so that places may hold what it does not know.
         work: What units have done until the newest clean shutdown; of a way back and of a crash it says nothing.
+        members: The newest; they may be those of an owner that has ended.
     """
 
     dataflow: str = ""
@@ -91,6 +93,7 @@ class LogHistory:
     ahead: int = 0
     rested: bool = field(default=False, compare=False)
     work: dict[str, UnitWork] = field(default_factory=dict)
+    members: Members | None = None
     _claimed: dict[str, Any] | None = None
     _evolving: dict[str, Any] | None = None  # the environment of the newest claim that began a transition
 
@@ -105,7 +108,9 @@ class LogHistory:
         if isinstance(record, Claim):
             self._apply_claim(record)
             return
-        if isinstance(record, Settled):
+        if isinstance(record, Members):
+            self.members = record
+        if isinstance(record, Settled | Members):
             return  # says nothing of what the run has done
         if isinstance(record, Evolved):
             self.rested = False
@@ -167,6 +172,7 @@ class LogHistory:
             places=dict(self.places),
             ahead=self.ahead,
             work=dict(self.work),
+            members=self.members,
         )
 
     def renamed(self, was: Mapping[str, str]) -> LogHistory:
@@ -387,7 +393,7 @@ class LogHistory:
         self.numbers, self.tainted = dict(snapshot.numbers), frozenset(snapshot.tainted)
         self.points = {each.name: each for each in snapshot.points}
         self.given, self.places, self.ahead = dict(snapshot.given), dict(snapshot.places), snapshot.ahead
-        self.work = dict(snapshot.work)
+        self.work, self.members = dict(snapshot.work), snapshot.members
 
 
 def steps_of_point(point: KeptPoint) -> dict[str, int]:

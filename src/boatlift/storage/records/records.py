@@ -130,6 +130,20 @@ class Settled(Recorded, frozen=True, tag="settled"):
     """The run ends with an error, and the log has all that its sinks carry: nothing has to be asked of them."""
 
 
+class Members(Recorded, frozen=True, tag="members"):
+    """The standbys that hold the entries of an owner, in force once this is stored; no other owner's count.
+
+    Attributes:
+        token: Of the owner.
+        lives: The life of each standby to its host.
+        depth: The least number of holders with which an entry of the owner counts as held.
+    """
+
+    token: _Count
+    lives: dict[str, str]
+    depth: Annotated[int, Meta(ge=1)]
+
+
 class SinkNumbers(Recorded, frozen=True):
     """How a sink counts the steps of a dataflow whose program has changed.
 
@@ -274,6 +288,7 @@ class Snapshot(Recorded, frozen=True, tag="snapshot"):
     places: dict[str, str] = field(default_factory=dict)
     work: dict[str, UnitWork] = field(default_factory=dict)
     ahead: _Count = 0
+    members: Members | None = None
 
 
 Record = (
@@ -284,6 +299,7 @@ Record = (
     | Override
     | Stopped
     | Settled
+    | Members
     | Evolved
     | RestorePoint
     | PointsDropped

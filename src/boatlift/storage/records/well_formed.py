@@ -31,6 +31,7 @@ from boatlift.storage.records.records import (
     Cursor,
     Evolved,
     KeptPoint,
+    Members,
     Override,
     PointsDropped,
     Record,
@@ -108,6 +109,8 @@ def _faults(record: Record) -> Iterator[str]:
             yield from _of_names([name])
         case PointsDropped(names=names):
             yield from _of_names(names)
+        case Members(lives=lives):
+            yield from _of_names(lives)
         case Determinant() | LoopEnd() | LoggedMessage() | StepDigest() | Checkpoint() | LoggedInput():
             yield from _of_fact(record)
         case Truncation(processors, messages):
@@ -125,7 +128,8 @@ def _of_units(program: Mapping[str, Any]) -> Iterator[str]:
 
 def _of_snapshot(record: Snapshot) -> Iterator[str]:
     yield from _of_units(record.program)
-    yield from _of_names([*record.cursors, *record.committed, *record.names])
+    lives = () if record.members is None else record.members.lives
+    yield from _of_names([*record.cursors, *record.committed, *record.names, *lives])
     yield from _of_values([record.program, record.environment, *(cursor for _, cursor in record.cursors.values())])
     for part in (*record.decided, *record.facts):
         yield from _faults(part)

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from boatlift.recovery import Edge, Vertex
-from boatlift.runtime.machine.instructions import CommitSink, Message, PollSource, ReopenSink
+from boatlift.runtime.machine.instructions import CommitSink, Message, PollSource, ReopenSink, Rests
 from boatlift.runtime.machine.kinds.ordered import EpochOrdered
 from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.runtime.machine.program import Durability
@@ -125,11 +125,11 @@ class SinkProcessor(EpochOrdered):
         """True if a complete time has not been committed."""
         return not self.done <= self.held
 
-    def commit(self, frontier: AnyFrontier, *, rides: bool) -> CommitSink:
+    def commit(self, frontier: AnyFrontier, rests: Rests) -> CommitSink:
         """Return the instruction that makes all times of a frontier visible."""
         self.placing = frontier
         steps = tuple((time, messages) for time, messages in self.staged.items() if frontier.contains(time))
-        return CommitSink(self.name, self.incarnation, frontier, steps, rides)
+        return CommitSink(self.name, self.incarnation, frontier, steps, rests)
 
     def reopen(self) -> ReopenSink:
         """Begin another incarnation, and return the instruction that asks the sink for its position."""

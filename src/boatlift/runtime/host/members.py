@@ -1,0 +1,206 @@
+"""The standbys of an owner as its members: what they hold for it, and what they promise to a claimant."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from boatlift.errors import UnavailableError
+from boatlift.runtime.host.event_loop import EventQueue
+from boatlift.runtime.machine.events import Event
+from boatlift.runtime.peers.holding import Held, HeldTail, Hold, Holders, Promised, Refused, missing
+from boatlift.storage.group_commit import Entry
+from boatlift.storage.records.codec import decode_tail
+from boatlift.storage.records.records import Members
+from boatlift.storage.records.stream import Tail
+
+ANSWER_SECONDS = 10.0  # a claimant waits so long before it asks whether it can do without
+LOOK_SECONDS = 0.02
+
+logger = logging.getLogger(__name__)
+
+
+class MemberHolding:
+    """`Holders` of a running owner, for the threads of its connections, of its log, and of its sinks.
+
+    Args:
+        queue: Where the record of a change of the members is asked for.
+        record: Submits such a record to the log; called on the host's own thread.
+        refused: A standby says that it is promised to a newer owner; called on the host's own thread.
+    """
+
+    def __init__(self, queue: EventQueue, record: Callable[[Members], None], refused: Callable[[], None]) -> None:
+        self._queue, self._record, self._refused = queue, record, refused
+        self._holders: Holders | None = None
+        self._wakes: dict[str, Callable[[], None]] = {}
+        self._promised: dict[str, Promised] = {}
+        self._hosts: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def begin(self, holders: Holders) -> None:
+        """Ask standbys to hold entries from now on."""
+        with self._lock:
+            self._holders = holders
+            for life, host in self._hosts.items():
+                holders.connected(life, host)
+        self._look()
+
+    def promised(self) -> Mapping[str, Promised]:
+        with self._lock:
+            return dict(self._promised)
+
+    def connected(self, life: str, host: str, wake: Callable[[], None]) -> None:
+        with self._lock:
+            self._wakes[life], self._hosts[life] = wake, host
+            if self._holders is not None:
+                self._holders.connected(life, host)
+        self._look()
+
+    def lost(self, life: str, wake: Callable[[], None]) -> None:
+        with self._lock:
+            if self._wakes.get(life) is not wake:
+                return
+            del self._wakes[life], self._hosts[life]
+            if self._holders is not None:
+                self._holders.lost(life)
+        self._look()
+
+    def to_send(self, life: str) -> Hold | None:
+        with self._lock:
+            return None if self._holders is None else self._holders.to_send(life)
+
+    def answered(self, answer: Held | Refused | Promised) -> None:
+        match answer:
+            case Promised():
+                with self._lock:
+                    self._promised[answer.life] = answer
+            case Refused():
+                self._queue.put(self._ask_again)
+            case Held():
+                with self._lock:
+                    if self._holders is None:
+                        return
+                    if not self._holders.held(answer):
+                        logger.warning("standby %s says that it holds more than it was sent", answer.life)
+                    due = self._holders.due()
+                for then in due:
+                    then()
+
+    def _ask_again(self) -> Iterable[Event]:
+        self._refused()
+        return ()
+
+    def entered(self, place: int, entry: Entry) -> None:
+        with self._lock:
+            assert self._holders is not None
+            self._holders.entered(place, entry)
+            wakes = list(self._wakes.values())
+        for wake in wakes:
+            wake()
+
+    def stored(self, end: int) -> None:
+        with self._lock:
+            assert self._holders is not None
+            self._holders.stored(end)
+        self._look()
+
+    def watch(self, place: int, depth: int, then: Callable[[], None]) -> None:
+        """Call something, on any thread, once so many members hold an entry, unless the log has it before."""
+        with self._lock:
+            assert self._holders is not None
+            self._holders.watch(place, depth, then)
+            due = self._holders.due()
+        for each in due:
+            each()
+
+    @property
+    def reached(self) -> int:
+        """As `Holders` has it."""
+        with self._lock:
+            return 0 if self._holders is None else self._holders.reached
+
+    def bytes_held(self) -> Mapping[str, int]:
+        with self._lock:
+            return {} if self._holders is None else self._holders.bytes_held()
+
+    def _look(self) -> None:
+        """Have a change of the members recorded, if there is one."""
+        with self._lock:
+            changes = self._holders is not None and self._holders.change() is not None
+        if changes:
+            self._queue.put(self._change)
+
+    def _change(self) -> Iterable[Event]:
+        with self._lock:
+            assert self._holders is not None
+            change = self._holders.change()
+        if change is not None:
+            self._record(change)
+        return ()
+
+
+def gather(
+    members: Members,
+    own: HeldTail | None,
+    known_as: int,
+    promised: Callable[[], Mapping[str, Promised]],
+    does_without: Callable[[Collection[Tail]], bool],
+    look: Callable[[], None],
+    tell: Callable[[str], None],
+    is_over: Callable[[], bool],
+    *,
+    waits: bool,
+    accepts_lost: bool,
+) -> tuple[list[Tail], list[str]]:
+    """Wait until enough members have promised themselves to a claimant; return what they hold.
+
+    Args:
+        own: What the claimant holds as a standby.
+        known_as: The token by which sinks know the claimant.
+        promised: Returns what other members have answered.
+        does_without: Returns whether what is found explains all that sinks show, and nothing else shows anything.
+        look: Raises if there is a newer owner.
+        tell: Receives in words for which members it waits.
+        waits: It waits for as long as it takes, because it may be the last one that holds something.
+        accepts_lost: It goes on after a while.
+
+    Returns:
+        Tails, and the members that were given up.
+
+    Raises:
+        UnavailableError: `[MEMBERS_MISSING]`.
+    """
+    mine = None if own is None else own.promise(known_as)
+    began = told = looked = time.monotonic()
+    while True:
+        answers = dict(promised())
+        if isinstance(mine, Promised):
+            answers[mine.life] = mine
+        tails = [decode_tail(each, f"standby {life}") for life, one in answers.items() for each in one.entries]
+        needed, absent = missing(members, answers)
+        if not needed:
+            return tails, []
+        now = time.monotonic()
+        names = ", ".join(f"{life} on {members.lives[life]}" for life in absent)
+        said = (
+            f"the owner before asked {len(members.lives)} standbys to hold what its log lacked, at depth "
+            f"{members.depth}: {needed} more of these must answer: {names}: bring them back, or accept with "
+            "--accept-lost, in Python accept_lost=True, that steps which were shown may be computed anew with another "
+            "result"
+        )
+        if now - began >= ANSWER_SECONDS:
+            if accepts_lost or does_without(tails):
+                return tails, absent if accepts_lost else []
+            if not waits:
+                raise UnavailableError("MEMBERS_MISSING", said)
+        if is_over():
+            raise UnavailableError("MEMBERS_MISSING", said)
+        if now - told >= ANSWER_SECONDS:
+            told = now
+            tell(f"[MEMBERS_MISSING] {said}")
+        if now - looked >= 1.0:
+            looked = now
+            look()
+        time.sleep(LOOK_SECONDS)

@@ -1,0 +1,242 @@
+"""What standbys hold of the log that it lacks: sinks go on while it is slow, and as many may die at once as the depth
+says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import boatlift as bl
+from boatlift.errors import BoatliftError, InvalidError, UnavailableError
+from boatlift.runtime.host import members
+from boatlift.runtime.inspect.status import status_at
+from boatlift.storage.log import Log
+from support.crash.mortality import KilledError
+from support.engine.hosts import check_store, open_store
+from support.engine.noting import NotingEngine, NotingWorld, SlowStore
+from support.engine.standbys import Process, idle_owner, standby
+from support.waiting import until
+
+
+class Owner:
+    """An owner whose log stops to take objects once the standbys are members."""
+
+    def __init__(self, world: NotingWorld, root: Path, standbys: int, **options: Any) -> None:
+        root.mkdir(exist_ok=True)
+        self.store = SlowStore(root, 10**6, rides=False)
+        rows, world.rows = world.rows, 3
+        self.process = Process(world, self.store, available_now=False, engine=NotingEngine, **options)
+        self.world, self.root = world, root
+        self.standbys = [self._standby() for _ in range(standbys)]
+        until(lambda: members_of(root) == {each.tail.life for each in self.standbys})
+        until(lambda: any(progress.what == "idle" for progress in self.process.said))
+        self.store.left = 0
+        world.rows = rows
+
+    def _standby(self) -> Process:
+        made = Process(self.world, open_store(self.root), standby=True, engine=NotingEngine)
+        until(made.follows)
+        return made
+
+    def shows(self, steps: int) -> None:
+        """Wait until all sinks have shown so many steps that the log does not know."""
+        until(lambda: all(self.shown(sink) >= steps for sink in ("all", "totals")))
+
+    def shown(self, sink: str) -> int:
+        return len(self.world.delivered.get(sink, self.world.held.get(sink, ())))
+
+    def calls(self) -> list[Any]:
+        return self.process.host._engine.calls  # type: ignore[attr-defined, no-any-return]
+
+    def dies(self) -> None:
+        self.store.dies.set()
+        assert isinstance(self.process.work.result(), KilledError)
+
+
+def members_of(root: Path) -> set[str]:
+    try:
+        found = Log.open(open_store(root), "flow").members
+    except BoatliftError:
+        return set()
+    return set() if found is None else set(found.lives)
+
+
+def end(*processes: Process) -> None:
+    for process in processes:
+        process.stop()
+    for process in processes:
+        process.work.result()
+
+
+def checked(world: NotingWorld, root: Path, before: dict[str, list[Any]]) -> None:
+    """Nothing that was shown has changed, and all is there once."""
+    assert all(world.held[sink][: len(steps)] == steps for sink, steps in before.items())
+    world.check()
+    check_store(root)
+
+
+def copied(world: NotingWorld) -> dict[str, list[Any]]:
+    return {sink: list(steps) for sink, steps in world.held.items()}
+
+
+@pytest.mark.parametrize("carry", [(), ("all", "totals")], ids=["no notes", "notes"])
+def test_what_a_standby_holds_outlives_the_owner(tmp_path: Path, carry: Sequence[str]) -> None:
+    world = NotingWorld(60, carry=carry, determinants="peers:1")
+    owner = Owner(world, tmp_path, 1)
+    owner.shows(6)
+    before, log = copied(world), Log.open(open_store(tmp_path), "flow")
+    assert log.history.last_closed("rows") < 4, "the log has little of what the sinks show"
+    (heir,) = owner.standbys
+    owner.dies()
+    assert heir.work.result() is None
+    assert any(progress.what == "carried" for progress in heir.said)
+    checked(world, tmp_path, before)
+
+
+def test_the_owner_and_as_many_standbys_may_die_at_once_as_the_depth_says(tmp_path: Path) -> None:
+    """Depth 2 survives the owner and one of two standbys."""
+    world = NotingWorld(60, carry=(), determinants="peers:2")
+    owner = Owner(world, tmp_path, 2)
+    owner.shows(6)
+    before, (gone, heir) = copied(world), owner.standbys
+    end(gone)
+    owner.store.dies.set()
+    assert heir.work.result() is None
+    owner.dies()
+    checked(world, tmp_path, before)
+
+
+def test_one_more_is_told_and_never_guessed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Depth 1 of two standbys: the owner and one of them die, and that one may have held what the other lacks."""
+    monkeypatch.setattr(members, "ANSWER_SECONDS", 0.3)
+    world = NotingWorld(60, carry=(), determinants="peers:1")
+    owner = Owner(world, tmp_path, 2)
+    owner.shows(6)
+    gone, heir = owner.standbys
+    end(gone)
+    owner.store.dies.set()
+    until(lambda: heir.told(rf"\[MEMBERS_MISSING\] .*: {gone.tail.life} on "))
+    before = copied(world)
+    end(heir)
+    assert copied(world) == before, "it waits, and shows nothing"
+    with pytest.raises(UnavailableError, match=r"\[MEMBERS_MISSING\] .* 2 more of these must answer"):
+        raise Process(world, open_store(tmp_path), engine=NotingEngine).work.result() or AssertionError
+    owner.dies()
+
+
+def test_what_is_lost_can_be_accepted_as_the_error_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "ANSWER_SECONDS", 0.1)
+    world = NotingWorld(12, carry=(), determinants="peers:1")
+    owner = Owner(world, tmp_path, 1)
+    until(lambda: owner.shown("all") > 2)
+    end(*owner.standbys)
+    owner.dies()
+    world.held = {sink: steps[:1] for sink, steps in world.held.items()}  # the user empties what nothing explains
+    going_on = Process(world, open_store(tmp_path), engine=NotingEngine, accept_lost=True)
+    assert going_on.work.result() is None
+    assert any(progress.what == "lost" for progress in going_on.said)
+    decided = Log.open(open_store(tmp_path), "flow").history.decided("lost")
+    assert [life for life, _ in decided] == [owner.standbys[0].tail.life]
+    world.check()
+
+
+def test_without_members_it_goes_on_where_each_sink_says_what_it_rests_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an owner whose standbys are gone; the log has all that the sinks show."""
+    monkeypatch.setattr(members, "ANSWER_SECONDS", 0.1)
+    world = NotingWorld(60, determinants="peers:1")
+    owner = Owner(world, tmp_path, 1)
+    owner.store.left = 10**6
+    owner.shows(10)
+    end(*owner.standbys)
+    owner.store.left = 0
+    before = copied(world)
+    world.rows += 3
+    owner.dies()
+    alone = Process(world, open_store(tmp_path), engine=NotingEngine)
+    assert alone.work.result() is None
+    checked(world, tmp_path, before)
+
+
+def test_it_does_not_go_on_if_a_sink_rests_on_what_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "ANSWER_SECONDS", 0.1)
+    world = NotingWorld(60, determinants="peers:1")
+    owner = Owner(world, tmp_path, 1)
+    owner.shows(6)
+    end(*owner.standbys)
+    owner.dies()
+    with pytest.raises(UnavailableError, match=r"\[MEMBERS_MISSING\]"):
+        raise Process(world, open_store(tmp_path), engine=NotingEngine).work.result() or AssertionError
+
+
+def test_a_receiver_without_account_waits_for_no_store(tmp_path: Path) -> None:
+    """Its account is an entry that a standby holds: no step but the one under way is delivered again."""
+    world = NotingWorld(60, carry=(), determinants="peers:1", delivers=("all", "totals"))
+    owner = Owner(world, tmp_path, 1)
+    owner.shows(6)
+    before = {sink: list(steps) for sink, steps in world.delivered.items()}
+    owner.dies()
+    assert owner.standbys[0].work.result() is None
+    for sink, delivered in world.delivered.items():
+        assert delivered[: len(before[sink])] == before[sink]
+        assert dict(delivered[len(before[sink]) + 1 :]).keys().isdisjoint(dict(before[sink]).keys())
+        world.held[sink] = [step for _, step in sorted(dict(delivered).items())]
+        assert [number for number, _ in sorted(dict(delivered).items())] == list(range(20))
+        assert len(dict(delivered)) == len({repr(each) for each in delivered}), "a step came again with another result"
+    world.check()
+    check_store(tmp_path)
+
+
+def test_with_fewer_standbys_than_the_depth_release_waits_for_the_store(tmp_path: Path) -> None:
+    world = NotingWorld(60, carry=(), determinants="peers:2")
+    owner = Owner(world, tmp_path, 1)
+    until(lambda: len(owner.calls()) > 20)
+    assert owner.shown("all") == 1
+    owner.dies()
+    assert owner.standbys[0].work.result() is None
+    checked(world, tmp_path, {})
+
+
+@pytest.mark.parametrize(("asked", "goes_on"), [("rows", True), ("clean", False)])
+def test_single_processors_may_be_held(tmp_path: Path, asked: str, goes_on: bool) -> None:
+    """All that is chosen here is how the source is divided, and the clock and the seed of its steps."""
+    world = NotingWorld(60, carry=(), determinants={asked: "peers:1"})
+    owner = Owner(world, tmp_path, 1)
+    until(lambda: len(owner.calls()) > 20)
+    if goes_on:
+        owner.shows(6)
+    else:
+        assert owner.shown("all") == 1
+    before = copied(world)
+    owner.dies()
+    assert owner.standbys[0].work.result() is None
+    checked(world, tmp_path, before)
+
+
+def test_the_members_are_those_that_are_there(tmp_path: Path) -> None:
+    world = NotingWorld(9, determinants="peers:1")
+    with idle_owner(world, tmp_path, engine=NotingEngine):
+        with standby(world, tmp_path, engine=NotingEngine) as first:
+            until(lambda: members_of(tmp_path) == {first.tail.life})
+            with standby(world, tmp_path, engine=NotingEngine) as other:
+                until(lambda: members_of(tmp_path) == {first.tail.life, other.tail.life})
+            until(lambda: members_of(tmp_path) == {first.tail.life})
+            until(lambda: [each.holds for each in status_at(tmp_path).standbys] == [0])
+        until(lambda: members_of(tmp_path) == set())
+    log = Log.open(open_store(tmp_path), "flow")
+    assert log.members is None, "after a clean stop nothing has to be asked of anyone"
+
+
+@pytest.mark.parametrize("given", ["peers", "peers:0", "peers:x", "peers:100", 1, None, {"clean": "disk"}])
+def test_another_text_is_refused(given: Any) -> None:
+    with pytest.raises(InvalidError, match=r"\[BAD_OPTION\] determinants=.*: write 'store', or 'peers:1'"):
+        bl.Dataflow("flow", determinants=given)
+
+
+def test_a_name_of_nothing_is_refused() -> None:
+    with pytest.raises(InvalidError, match=r"\[BAD_OPTION\] determinants names clear, which is no source, stream or"):
+        NotingWorld(9, determinants={"clear": "peers:1"}).plan(2)
