@@ -14,7 +14,7 @@ import boatlift as bl
 
 SERVERS = os.environ["BOATLIFT_DEMO_SERVERS"]
 
-delays = bl.Dataflow("delays")
+delays = bl.Dataflow("delays", determinants=os.environ.get("BOATLIFT_DEMO_DETERMINANTS", "store"))
 flights = delays.source(
     "flights",
     bl.kafka.source(

@@ -1,7 +1,7 @@
 """`make demo-standby`: real flights over a real Kafka broker; the owner of the dataflow is killed five times.
 
-Another process stands by each time. A plain consumer sees how long the output is silent, and that each row is there
-once.
+Another process stands by each time, and holds what was chosen and the store lacks. The last time two stand by, and one
+of them is killed with the owner. A plain consumer sees how long the output is silent, and that each row is there once.
 """
 
 from __future__ import annotations
@@ -65,10 +65,11 @@ def attack(servers: str, folder: Path, processes: list[subprocess.Popen[bytes]])
         made.result(PATIENCE)
     airport, watch = Airport(servers), Watch(servers)
 
-    def start(*options: str) -> tuple[subprocess.Popen[bytes], Path]:
+    def start(*options: str, depth: int = 1) -> tuple[subprocess.Popen[bytes], Path]:
         said = folder / f"process-{len(processes)}.log"
         command = [sys.executable, "-m", "boatlift.console", "run", "kafka_flights:delays", "--store", "delays"]
         environment = {**os.environ, "PYTHONPATH": str(HERE), "BOATLIFT_DEMO_SERVERS": servers}
+        environment["BOATLIFT_DEMO_DETERMINANTS"] = f"peers:{depth}"
         with said.open("w") as out:
             process = subprocess.Popen([*command, *options], cwd=folder, env=environment, stdout=out, stderr=out)
         processes.append(process)
@@ -78,16 +79,27 @@ def attack(servers: str, folder: Path, processes: list[subprocess.Popen[bytes]])
     watch.wait_for(1)
     silences = []
     for number in range(KILLS):
-        standby, said = start("--standby")
+        is_last = number == KILLS - 1
+        standby, said = start("--standby", depth=2 if number >= KILLS - 2 else 1)
         wait_for(said, standby, "is ready")
+        other = None
+        if is_last:
+            other, said = start("--standby", depth=2)
+            wait_for(said, other, "is ready")
         time.sleep(STEADY)
         if airport.is_over():
             raise WrongError("all flights came before the last kill: this machine is too slow, or standbys are")
         killed = time.monotonic()
         owner.kill()
+        if other is not None:
+            other.kill()
         watch.wait_for(airport.landed + A_SECOND * AFTER)  # they come after the kill
         silences.append(watch.longest(killed))
-        say(f"kill {number + 1}: process {standby.pid} took over from {owner.pid}, silence {silences[-1]:.2f} s")
+        killed_too = "" if other is None else f" and standby {other.pid}"
+        say(
+            f"kill {number + 1} of {owner.pid}{killed_too}: process {standby.pid} took over, "
+            f"silence {silences[-1]:.2f} s"
+        )
         owner = standby
     flights = airport.close()
     landed = [flight for flight in flights if flight["arr_delay"] is not None]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -28,6 +30,7 @@ class Boatlift:
         self._folder = Path()
         self._watch = Watch()
         self._store: CountingStore | None = None
+        self._holders: list[subprocess.Popen[bytes]] = []
 
     def prepare(
         self,
@@ -39,6 +42,8 @@ class Boatlift:
         url: str = "",
         delay: float = 0.0,
         rides: bool | None = None,
+        peers: int = 0,
+        delivers: bool = False,
     ) -> Answer:
         """Make the session and, if `start`, start the dataflow.
 
@@ -50,6 +55,8 @@ class Boatlift:
             start: Whether the dataflow starts now.
             url: Of the store, if it is in an object store.
             delay, rides: As for `CountingStore`.
+            peers: So many processes hold what the log lacks, and all of them must.
+            delivers: The sink is a function that does nothing, in place of a folder.
         """
         import boatlift as bl
 
@@ -57,7 +64,7 @@ class Boatlift:
         (self._folder / "input").mkdir(exist_ok=True)
         self._fed = len(list((self._folder / "input").iterdir()))
         self._policy, self._every, self._durable, self._url = policy, every, durable, url
-        self._delay, self._rides = delay, rides
+        self._delay, self._rides, self._peers, self._delivers = delay, rides, peers, delivers
         self._spark = bl.session(master="local[2]", **SETTINGS)
         # Whatever the first job and the first Python worker of a session cost is not a dataflow's.
         self._spark.range(0, 1000, 1, 2).repartition(2, "id").mapInArrow(lambda batches: batches, "id long").collect()
@@ -77,7 +84,7 @@ class Boatlift:
             "eager": bl.Eager(),
             "history": bl.History(),
         }
-        flow = bl.Dataflow("bench")
+        flow = bl.Dataflow("bench", determinants=f"peers:{self._peers}" if self._peers else "store")
         rows = flow.source("rows", bl.files(self._folder / "input", format="parquet", schema="k BIGINT, v DOUBLE"))
         sums = rows.group_by("k").agg(
             "sums",
@@ -85,12 +92,18 @@ class Boatlift:
             F.sum("v").alias("total"),
             policy=policies[self._policy],
         )
-        sums.sink("out", bl.parquet(self._folder / "output", key=["k"], compression="snappy"))
+        if self._delivers:
+            sums.sink("out", bl.foreach(pass_over))
+        else:
+            sums.sink("out", bl.parquet(self._folder / "output", key=["k"], compression="snappy"))
         store: Store = VolatileStore(self._folder / "scratch")
         if self._durable:
             store = suited_to(open_store(self._url or self._folder / "store", create=True), "local[2]")
         self._store = CountingStore(store, self._delay, rides=self._rides)
         self._watch.running = bl.start(flow, self._store, spark=self._spark, on_progress=self._watch)
+        for _ in range(self._peers):
+            command = [sys.executable, "-m", "benchmarks.sides.holder", str(self._folder / "store")]
+            self._holders.append(subprocess.Popen(command))
         return {"ready": True}
 
     def run(self, files: list[str]) -> Answer:
@@ -133,6 +146,10 @@ class Boatlift:
         """Stop cleanly: everything is in a checkpoint."""
         self._watch.running.stop()
         return {"stopped": True}
+
+
+def pass_over(_rows: object, _step: int) -> None:
+    """Receive a step, and do nothing."""
 
 
 def main() -> None:

@@ -14,14 +14,17 @@ from boatlift.runtime.host import standby as standby_module
 from boatlift.runtime.host import term
 from boatlift.runtime.host.ownership import Life
 from boatlift.runtime.inspect.status import status_at
+from boatlift.runtime.peers import owner as owner_module
 from boatlift.runtime.peers.channel import Beat
 from boatlift.runtime.peers.detector import Detector
 from boatlift.runtime.peers.follower import FollowerLink, Lost
 from boatlift.runtime.peers.owner import OwnerLink
+from boatlift.storage.log import Log
 from boatlift.storage.records.records import Claim
 from support.crash.mortality import Fate, KilledError, MortalStore
 from support.engine.hosts import check_store, open_store
 from support.engine.memory_engine import PROGRAM, World
+from support.engine.noting import NotingEngine, NotingWorld
 from support.engine.relay import Relay
 from support.engine.standbys import Process, idle_owner, standby
 from support.waiting import until
@@ -89,6 +92,30 @@ def test_a_link_that_is_cut_towards_the_owner_causes_no_takeover(tmp_path: Path,
         assert not waiting.told("taken for dead")
         relay.to_server.set()
         until(lambda: len(status_at(tmp_path).standbys) == 1)
+    world.check()
+
+
+def test_a_standby_that_is_not_heard_is_a_member_no_longer(
+    tmp_path: Path, relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a takeover would wait for what it holds."""
+    monkeypatch.setattr(owner_module, "LOST_SECONDS", 0.8)
+
+    def members() -> set[str]:
+        found = Log.open(open_store(tmp_path), "flow").members
+        return set() if found is None else set(found.lives)
+
+    world = NotingWorld(9, determinants="peers:1")
+    with (
+        idle_owner(world, tmp_path, engine=NotingEngine),
+        standby(world, tmp_path, engine=NotingEngine, available_now=False) as waiting,
+    ):
+        until(lambda: members() == {waiting.tail.life})
+        relay.to_server.clear()
+        until(lambda: members() == set())
+        assert not waiting.told("taken for dead")
+        relay.to_server.set()
+        until(lambda: members() == {waiting.tail.life})
     world.check()
 
 

@@ -101,7 +101,8 @@ def show_status(path: str, *, as_json: bool) -> None:
         ready = "is ready" if standby.ready else "is not ready yet"
         waits = ", and waits for a handover" if standby.handover_only else ""
         behind_by = f", {standby.behind:,} objects of the log behind" if standby.behind else ""
-        print(f"standby: process {standby.pid} on {standby.host} {ready}{behind_by}{waits}")
+        holds = f", holds {standby.holds:,} bytes that the log lacks" if standby.holds else ""
+        print(f"standby: process {standby.pid} on {standby.host} {ready}{behind_by}{waits}{holds}")
     if (ahead := status.last_record_at // 1000 - int(time.time())) >= LEAST_SECONDS:
         print(behind(ahead))
     for source, step in status.closed.items():

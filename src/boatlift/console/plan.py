@@ -66,6 +66,12 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
         puts = ", ".join(f"{name} {count:,}" for name, count in report.requests.items())
         price = sum(report.requests.values()) * _PRICE_OF_A_PUT
         show(f"\nPUTs a day into a bucket, at a step a second, without scratch: {puts}: ${price:.2f} on S3 Standard")
+        if report.held:
+            held = ", ".join(f"{name} {depth}" for name, depth in report.held.items())
+            show(
+                f"\n[bold]Held by standbys[/bold]: what is chosen counts once so many hold it: {held}. As many "
+                "processes may die at once, the owner among them; those of one host may die with it"
+            )
         at_least_once = []
         for name in report.at_least_once:
             condition = report.processors[name].get("exactly_once_if")  # some receivers make a sink exactly-once

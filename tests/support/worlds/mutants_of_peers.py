@@ -18,7 +18,7 @@ from support.worlds.mutant import Mutant
 
 __all__ = ["MUTANTS_OF_PEERS"]
 
-_count, _change, _missing = Holders.count, Holders.change, peers.missing
+_count, _change, _due, _missing = Holders.count, Holders.change, Holders.due, peers.missing
 _gather, _start, _apply = Peers.gather, Standbys._start, LogHistory.apply
 _place, _hold, _promise = Deliveries.place, DurableFacts.hold, HeldTail.promise
 
@@ -87,6 +87,11 @@ def _recorded_at_once(self: Any, order: Any, *, unanswered: bool) -> None:
         self._recorded(order, self._ledgers[order.sink] + 1, None, stored=False)
 
 
+def _due_alone(self: Any) -> Any:
+    due, self.reached = _due(self), 0
+    return due
+
+
 def _stored_at_once(self: Any, sink: str, frontier: Any, **_stored: bool) -> None:
     _hold(self, sink, frontier)
 
@@ -119,9 +124,7 @@ MUTANTS_OF_PEERS: dict[str, Mutant] = {
     "peer-guess": Mutant(
         "a claimant goes on beside receivers without account", {(SimulatedDriver, "_does_without"): _beside_receivers}
     ),
-    "peer-rests": Mutant(
-        "acts do not say how far they rest", {(Holders, "reached"): property(lambda _self: 0, lambda *_: None)}
-    ),
+    "peer-rests": Mutant("acts do not say how far they rest", {(Holders, "due"): _due_alone}),
     "peer-stored": Mutant(
         "an account that members hold is taken for durable",
         {(DurableFacts, "hold"): _stored_at_once},

@@ -53,6 +53,8 @@ class MemberHolding:
 
     def connected(self, life: str, host: str, wake: Callable[[], None]) -> None:
         with self._lock:
+            if self._wakes.get(life) is wake:
+                return
             self._wakes[life], self._hosts[life] = wake, host
             if self._holders is not None:
                 self._holders.connected(life, host)

@@ -147,6 +147,7 @@ class ProgramReport(msgspec.Struct, frozen=True):
         forgets: Each source whose past no changed program can be computed from, to the reason, and what to do.
         many_files: Each sink that writes more than some thousands of files a day to the reason, and what to do.
         requests: As `requests_a_day`.
+        held: Each source, unit and sink whose facts count once standbys hold them, to the number of these.
     """
 
     dataflow: str
@@ -165,6 +166,7 @@ class ProgramReport(msgspec.Struct, frozen=True):
     many_files: Mapping[str, str]
     forgets: Mapping[str, str]
     requests: Mapping[str, int]
+    held: Mapping[str, int]
 
 
 def plan_of(
@@ -193,6 +195,7 @@ def plan_of(
         own_jobs={name: why for name, why in long_running.items() if why is not None},
         slots_left=slots_left,
         many_files=many_files(planned),
+        held=planned.depths(),
         forgets=_forgets(planned),
         requests=requests_a_day(planned),
     )

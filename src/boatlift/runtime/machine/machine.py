@@ -8,7 +8,7 @@ that must are rolled back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from math import inf
@@ -21,9 +21,9 @@ from boatlift.runtime.machine import events, instructions, steps
 from boatlift.runtime.machine.build import build
 from boatlift.runtime.machine.durable_facts import DurableFacts, ReleaseGate
 from boatlift.runtime.machine.garbage import GarbageCollector
+from boatlift.runtime.machine.invariants import check_invariants
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.endpoints import SinkProcessor, SourceProcessor
-from boatlift.runtime.machine.kinds.ordered import ArrivalOrdered
 from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.runtime.machine.liveness import Backpressure, Liveness
 from boatlift.runtime.machine.program import Program
@@ -338,7 +338,7 @@ class StateMachine:
         ordered += self.durable.persist()
         self.transitions.extend(("do", instruction) for instruction in ordered)
         if self._checked and not self._failed:
-            _check_invariants(self, self._touched)
+            check_invariants(self.processors, self.monitor, self._touched, self.transitions)
             self._touched.clear()
         return ordered
 
@@ -471,39 +471,3 @@ class StateMachine:
 def _released(monitor: Monitor, sink: SinkProcessor, prefixes: Sequence[AnyFrontier]) -> AnyFrontier | None:
     at_once = monitor.releasable(sink.name, prefixes)
     return None if at_once is None else monitor.one_epoch_at_a_time(sink.name, at_once)
-
-
-def _check_invariants(machine: StateMachine, touched: Iterable[str]) -> None:
-    """Check all invariants.
-
-    Raises:
-        InternalError: an invariant is broken; the message names it, the processor and the last transitions.
-    """
-    for p in map(machine.processors.__getitem__, touched):
-        for holds, what in _invariants_of(p):
-            if not holds:
-                raise InternalError("INTERNAL", f"{p.name} {what}; {machine.transitions}")
-        completed = machine.monitor.has_completed(p.name)
-        if p.vertex.kind is not Kind.SINK and completed != p.done:
-            raise InternalError(
-                "INTERNAL", f"{p.name} has done {p.done}, but {completed} is reported; {machine.transitions}"
-            )
-        if not machine.monitor.stable(p.name) <= (p.held if isinstance(p, SinkProcessor) else p.done):
-            raise InternalError("INTERNAL", f"{p.name} is stable beyond its done times; {machine.transitions}")
-
-
-def _invariants_of(p: MachineProcessor) -> list[tuple[bool, str]]:
-    late = [(e.name, t) for e, _ in p.senders for t in p.waiting[e.name] if p.came_before(e, t)]
-    facts = [(not late, f"was handed messages again that it had taken: {late}")]
-    if p.running and not p.rebuild:
-        facts.append((not p.done.contains(p.running[0].time), "runs a time again that it has done"))
-    if isinstance(p, ArrivalOrdered):
-        facts.append((p.done == p.order.prefix(p.count), "has not done the messages that it took"))
-    if isinstance(p, BatchEpochs):
-        facts.append((len(p.cuts) > max(p.done.maximal, default=-1), "has done epochs that have no end"))
-    if isinstance(p, SinkProcessor):
-        facts += [
-            (p.held <= p.done, "holds times that it has not been handed"),
-            (not any(map(p.held.contains, p.staged)), "is to place times that it holds"),
-        ]
-    return facts

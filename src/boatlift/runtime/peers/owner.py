@@ -37,6 +37,7 @@ LOOPBACK = "127.0.0.1:0"
 STRANGERS = 8  # so many connections may be in their handshake at once
 
 SILENT_SECONDS = 2.0  # a standby that has said nothing for so long is none
+LOST_SECONDS = 5.0  # and is no member after so long, until it is heard again
 
 logger = logging.getLogger(__name__)
 
@@ -63,10 +64,10 @@ class Holding(Protocol):
     """What standbys hold for the owner (`runtime/peers/holding.py`); any thread may call it."""
 
     def connected(self, life: str, host: str, wake: Callable[[], None]) -> None:
-        """A standby is there; `wake` is called when there may be something to send to it."""
+        """A standby is there, perhaps as before; `wake` is called when there may be something to send to it."""
 
     def lost(self, life: str, wake: Callable[[], None]) -> None:
-        """The connection that had this `wake` has ended."""
+        """The standby that had this `wake` is gone, or is not heard."""
 
     def to_send(self, life: str) -> Hold | None: ...
 
@@ -88,7 +89,7 @@ class OwnerLink:
         * A stranger gets no byte but a nonce and those of TLS, and is shown the door after a second.
         * What other hosts can read is encrypted, unless `plain`.
         * Each standby gets a beat every `BEAT_SECONDS`, from a thread of its own.
-        * A standby that is silent is not chosen.
+        * A standby that is silent is not chosen, and is no member for long.
 
     Args:
         stop: Requests a clean stop of the run.
@@ -207,10 +208,8 @@ class OwnerLink:
             wake = partial(_wake, waker)
             holding = self.holding if hello.role == "standby" and not hello.handover_only else None
             try:
-                if holding is not None:
-                    waker.setblocking(False)
-                    holding.connected(hello.life, hello.host, wake)
-                self._converse(channel, hello.life, holding, woken)
+                waker.setblocking(False)
+                self._converse(channel, hello, holding, wake, woken)
             finally:
                 if holding is not None:
                     holding.lost(hello.life, wake)
@@ -231,17 +230,30 @@ class OwnerLink:
         with self._changed:
             self._known[channel] = (hello, time.monotonic())
 
-    def _converse(self, channel: PeerConnection, life: str, holding: Holding | None, woken: socket.socket) -> None:
+    def _converse(
+        self,
+        channel: PeerConnection,
+        hello: Hello,
+        holding: Holding | None,
+        wake: Callable[[], None],
+        woken: socket.socket,
+    ) -> None:
         due = time.monotonic()
+        if holding is not None:
+            holding.connected(hello.life, hello.host, wake)
         while not self._over.is_set():
             if (now := time.monotonic()) >= due:
                 channel.send(self._beat())
                 due = now + BEAT_SECONDS
-            if holding is not None and (hold := holding.to_send(life)) is not None:
+                if holding is not None and now - self._known[channel][1] > LOST_SECONDS:
+                    holding.lost(hello.life, wake)
+            if holding is not None and (hold := holding.to_send(hello.life)) is not None:
                 channel.send(hold)
             match channel.receive(max(0.0, due - time.monotonic()), woken):
                 case Hello() as hello:
                     self._hear(channel, hello)
+                    if holding is not None:
+                        holding.connected(hello.life, hello.host, wake)
                 case HandoverAsked(to=to):
                     answer = self._choose(to)
                     channel.send(answer)  # first: an owner that stops closes its connections
