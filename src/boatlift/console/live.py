@@ -44,7 +44,7 @@ class Stages:
                 notice("opening the store and the sinks", quiet=self._quiet)
             case "standby":
                 notice(f"{progress.processor}: this standby {progress.said}", quiet=self._quiet)
-            case "takeover" | "suspect":
+            case "takeover" | "suspect" | "carried" | "members" | "lost":
                 notice(f"{progress.processor}: {progress.said}")
             case "kept":
                 notice(f"{progress.processor}: {progress.said}", quiet=self._quiet)

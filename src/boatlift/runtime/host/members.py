@@ -43,6 +43,7 @@ class MemberHolding:
         """Ask standbys to hold entries from now on."""
         with self._lock:
             self._holders = holders
+            self._promised.clear()  # the claimant has begun
             for life, host in self._hosts.items():
                 holders.connected(life, host)
         self._look()
@@ -77,7 +78,8 @@ class MemberHolding:
         match answer:
             case Promised():
                 with self._lock:
-                    self._promised[answer.life] = answer
+                    if self._holders is None:
+                        self._promised[answer.life] = answer
             case Refused():
                 self._queue.put(self._ask_again)
             case Held():
@@ -180,10 +182,9 @@ def gather(
         answers = dict(promised())
         if isinstance(mine, Promised):
             answers[mine.life] = mine
-        tails = [decode_tail(each, f"standby {life}") for life, one in answers.items() for each in one.entries]
         needed, absent = missing(members, answers)
         if not needed:
-            return tails, []
+            return _tails_of(answers), []
         now = time.monotonic()
         names = ", ".join(f"{life} on {members.lives[life]}" for life in absent)
         said = (
@@ -193,10 +194,11 @@ def gather(
             "result"
         )
         if now - began >= ANSWER_SECONDS:
-            if accepts_lost or does_without(tails):
-                return tails, absent if accepts_lost else []
+            if accepts_lost or does_without(_tails_of(answers)):
+                return _tails_of(answers), absent if accepts_lost else []
             if not waits:
                 raise UnavailableError("MEMBERS_MISSING", said)
+            began = now
         if is_over():
             raise UnavailableError("MEMBERS_MISSING", said)
         if now - told >= ANSWER_SECONDS:
@@ -206,3 +208,7 @@ def gather(
             looked = now
             look()
         time.sleep(LOOK_SECONDS)
+
+
+def _tails_of(answers: Mapping[str, Promised]) -> list[Tail]:
+    return [decode_tail(each, f"standby {life}") for life, answer in answers.items() for each in answer.entries]

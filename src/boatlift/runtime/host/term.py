@@ -115,7 +115,8 @@ class OwnershipTerm:
             engine.advertised(),
             rides=bool(self._carriers),
         )
-        members, may_be_carried = self._log.members, self._log.may_be_carried
+        members = None if options.from_copy else self._log.members  # those of the original hold nothing of a copy's
+        may_be_carried = self._log.may_be_carried
         self._holding = link.holding = MemberHolding(queue, self._record_members, self._ask_for_a_newer_owner)
         secret = secret_of(store, create=True)
         assert secret is not None
@@ -193,7 +194,7 @@ class OwnershipTerm:
         """Store what the acts of the owner before carry, before anything of this one can be seen."""
         self._soft.write(self._log.last + 1, 0)  # each object of the log has its entry
         self._log.append(records)
-        said = f"{len(records)} records that the sinks carried, and the log lacked, are in it now"
+        said = f"{len(records)} records that sinks carried or standbys held, and the log lacked, are in it now"
         self._options.on_progress(Progress("carried", self._plan.dataflow, -1, said=said))
 
     def _begin_scratch(self, store: Store, token: int, head: SoftHead, *, adopts: bool) -> Adopted:
