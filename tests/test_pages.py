@@ -47,6 +47,7 @@ EVENT_TIME = "Late rows, windows that end, rows that leave"
 LOOPS = "Loops"
 DELIVERIES = "Deliver rows at least once"
 BAD_ROWS = "Bad rows"
+TOGETHER = "Sinks that are shown together"
 VIEWS = "Views: a query, kept up to date"
 OPERATE = "Operate it"
 COMMANDS = re.findall(r"^\| `(boatlift [^`…]+)` \|", TEXT, re.MULTILINE)  # with `…` it is a part of a command
@@ -294,6 +295,18 @@ def test_windows_that_end_give_what_is_said(weeks: Path, spark: SparkSession) ->
         (row["w"]["start"], row["origin"], row["count"]) for row in expected.collect()
     )
     assert len(found) > 100
+
+
+def test_sinks_are_shown_together_as_is_said(weeks: Path, spark: SparkSession) -> None:
+    for week in sorted((weeks / "weeks").iterdir())[2:]:
+        week.unlink()
+    (added,), (query,) = blocks(TOGETHER, "python"), blocks(TOGETHER, "sql")
+    flow = built(added.text)["flow"]
+    bl.run(flow, "out/store", available_now=True, spark=spark)
+    with closing(sqlite3.connect("out/answers.db")) as database:
+        one, other = database.execute(query.text).fetchone()
+    assert one == other > 1000
+    assert bl.status("out/store").together[0].held_by == []
 
 
 def test_the_loop_gives_what_is_said(weeks: Path, spark: SparkSession) -> None:

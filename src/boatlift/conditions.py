@@ -85,6 +85,11 @@ CONDITIONS: dict[str, Condition] = {
     "BAD_UNION": Condition(
         "InvalidError", "a union or merge of incompatible streams", "unite the streams that they are made of"
     ),
+    "OTHER_TIMES": Condition(
+        "InvalidError",
+        "sinks that are to be shown together do not have the same steps",
+        "show sinks together that are behind the same batch, lookup or merge, or behind none",
+    ),
     "BAD_VIEW": Condition(
         "InvalidError", "a view reads no stream, or one that it cannot read", "change the query's inputs"
     ),

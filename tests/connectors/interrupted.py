@@ -21,13 +21,18 @@ from typing import Any
 
 import boatlift.connectors
 
-_VISITS = 1  # of a line: a loop over rows would give hundreds of points
 _TRACED = str(Path(boatlift.connectors.__file__).parent)
 _TESTS = str(Path(__file__).resolve().parent.parent)
 
 
 class Tracer:
-    """Counts visits to lines while it is on; raises a signal in its own process at the chosen one."""
+    """Counts visits to lines while it is on; raises a signal in its own process at the chosen one.
+
+    Attributes:
+        visits: How many visits of a line count: a loop over rows would give hundreds of points.
+    """
+
+    visits = 1
 
     def __init__(self, point: int | None, number: signal.Signals, tell: Callable[[Any], None]) -> None:
         self.lines = 0
@@ -42,7 +47,7 @@ class Tracer:
             return None
         place = (frame.f_code.co_filename, frame.f_lineno)
         with self._counting:
-            if event == "line" and self._visits[place] < _VISITS:
+            if event == "line" and self._visits[place] < self.visits:
                 self._visits[place] += 1
                 if self.lines == self._point:
                     os.kill(os.getpid(), self._signal)

@@ -386,8 +386,8 @@ def test_verify_looks_again_after_a_write_meanwhile(tmp_path: Path, monkeypatch:
 
 def test_a_full_disk_leaves_the_steps_before_and_the_sink_goes_on_after(tmp_path: Path) -> None:
     sink = opened(tmp_path)
-    (pages,) = sink._db.execute("PRAGMA page_count").fetchone()
-    sink._db.execute(f"PRAGMA max_page_count = {pages}")
+    (pages,) = sink._database.connection.execute("PRAGMA page_count").fetchone()
+    sink._database.connection.execute(f"PRAGMA max_page_count = {pages}")
 
     def fill() -> None:
         for step in range(2, 200):
@@ -407,8 +407,8 @@ def test_a_full_disk_leaves_the_steps_before_and_the_sink_goes_on_after(tmp_path
 
 def test_each_commit_is_synced(tmp_path: Path) -> None:
     sink = opened(tmp_path)
-    assert sink._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    assert sink._db.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert sink._database.connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert sink._database.connection.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
 def syncs_of_open(tmp_path: Path) -> list[str]:

@@ -67,7 +67,8 @@ def assert_same_program(wrapped: Plan, bare: Plan) -> None:
     assert (mine.capabilities.bad_rows is None) == (theirs.capabilities.bad_rows is None), "it is wrapped itself"
     assert (mine.delivery, mine.positioned) == (theirs.delivery, theirs.positioned)
     out, other = wrapped.sinks["out"].sink, bare.sinks["out"].sink
-    assert replace(out.capabilities, takes_back=None) == replace(other.capabilities, takes_back=None)
+    own = {"takes_back": None, "shares_transaction": None}
+    assert replace(out.capabilities, **own) == replace(other.capabilities, **own)
     assert (out.capabilities.takes_back is None) == (other.capabilities.takes_back is None), "it is wrapped itself"
     assert (out.delivery, out.key, out.describe()) == (other.delivery, other.key, other.describe())
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from boatlift.dataflow import Delivery, SinkCapabilities, SourceCapabilities
 
-__all__ = ["ANY", "NO_ACCOUNT"]
+__all__ = ["ANY", "NO_ACCOUNT", "SHARING"]
 
 ANY: Any = SimpleNamespace(
     delivery=Delivery.EXACTLY_ONCE,
@@ -20,3 +20,13 @@ ANY: Any = SimpleNamespace(
 
 NO_ACCOUNT: Any = SimpleNamespace(**{**vars(ANY), "delivery": Delivery.AT_LEAST_ONCE})
 """A sink that keeps no account of its steps."""
+
+SHARING: Any = SimpleNamespace(
+    **{
+        **vars(ANY),
+        "capabilities": SimpleNamespace(
+            **{**vars(ANY.capabilities), "shares_transaction": SimpleNamespace(shared_place="memory")}
+        ),
+    }
+)
+"""A sink that shares the transactions of others like it."""

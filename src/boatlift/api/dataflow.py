@@ -19,6 +19,7 @@ from boatlift.connectors.generator import TicksSource
 from boatlift.connectors.kit import checked_methods
 from boatlift.dataflow.advice import OF_DATAFLOW, advise
 from boatlift.dataflow.contracts import Pushable, Receipt, Source
+from boatlift.dataflow.groups import grown
 from boatlift.dataflow.policies import Eager, Ephemeral, History, Keep, Lazy, depth_of, seconds_in
 from boatlift.dataflow.processors import SourceSpec
 from boatlift.errors import InvalidError
@@ -360,6 +361,27 @@ class Dataflow(ProcessorGraph):
         made = View(checked_name(name), streams, chosen, query, deterministic, loop)
         check_query(made, self._processors)
         return self.add(made)
+
+    def together(self, *sinks: str) -> None:
+        """Show the steps of sinks together: a reader sees a step in all of them, or in none.
+
+        The sinks are tables of one SQLite file, or of one database of PostgreSQL, MariaDB or MySQL. A step of all of
+        them is one transaction. It waits until each sink can have the step, so a sink that is stuck holds all of them
+        (`docs/guide/together.md`). Sources behind them have common steps from then on, as before a union.
+
+        Args:
+            sinks: The names of two or more sinks of this dataflow, in any order.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]` a name is no sink's, or the sinks have no transaction in common.
+
+        Examples:
+            >>> flights.sink("all", bl.sqlite("out.db", table="flights", key=["origin", "at"]))
+            >>> counts = flights.group_by("origin").agg("counts", F.count("*").alias("flights"))
+            >>> counts.sink("totals", bl.sqlite("out.db", table="totals", key=["origin"]))
+            >>> flow.together("all", "totals")
+        """
+        self._groups = grown(self._groups, sinks, self._processors)
 
     def _repr_html_(self) -> str:
         from boatlift.api.notebook import flow_html

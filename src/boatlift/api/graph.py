@@ -15,6 +15,7 @@ from boatlift.api.streams import Keyed, Stream
 from boatlift.connectors.generator import TicksSource
 from boatlift.dataflow.advice import used_as_frame
 from boatlift.dataflow.contracts import Upserts
+from boatlift.dataflow.groups import Groups
 from boatlift.dataflow.operator import Operator
 from boatlift.dataflow.processors import Processor, SourceSpec
 from boatlift.errors import InvalidError
@@ -46,6 +47,12 @@ class ProcessorGraph:
         self._added: dict[str, frozenset[str]] = {}  # the processors that `source` and `sink` have added, by name
         self._beside: dict[str, str] = {}  # a processor to the stream whose options it has without reading it
         self._warned: set[str] = set()
+        self._groups: Groups = ()
+
+    @property
+    def groups(self) -> Groups:
+        """The sinks that are shown together; see `Dataflow.together`."""
+        return self._groups
 
     @property
     def processors(self) -> Mapping[str, Processor]:
@@ -203,6 +210,8 @@ class ProcessorGraph:
                 known.pop(each, None)
         self._added = {each: parts for each, parts in self._added.items() if not parts.isdisjoint(self._processors)}
         self._warned -= {name, *gone}
+        left = (tuple(each for each in group if each not in gone) for group in self._groups)
+        self._groups = tuple(group for group in left if len(group) > 1)
         return gone
 
     def upserts_of(self, stream: str) -> tuple[str, Upserts] | None:

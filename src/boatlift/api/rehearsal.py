@@ -217,5 +217,8 @@ class _Discards(SinkWrapper):
 
 
 class _RehearsedEngine(SparkEngine):
+    def commit_together(self, *_: object) -> None:
+        pass
+
     def acknowledge(self, *_: object) -> None:
         pass

@@ -125,6 +125,10 @@ def show_status(path: str, *, as_json: bool) -> None:
     for sink, step in status.sinks.items():
         holds = f"holds steps up to {step}" if step >= 0 else "holds nothing"
         print(f"{sink}: {holds}, as far as the log knows")
+    for group in status.together:
+        held_by = f"; all wait for {' and '.join(group.held_by)}" if group.held_by else ""
+        shown = f"steps up to {group.step}" if group.step >= 0 else "no step yet"
+        print(f"{' and '.join(group.sinks)} are shown together: {shown}{held_by}")
     for kept in status.in_flight:
         waits = f"the rows of {kept.messages:,} steps wait in the store, {kept.bytes:,} bytes"
         print(f"{kept.sender} -> {kept.reader}: {waits}")

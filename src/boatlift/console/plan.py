@@ -61,6 +61,12 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
         _show_costs(report)
         for name, words in report.forgets.items():
             show(f"\n[bold]No past[/bold] of {name} for a changed program: {words}")
+        for group in report.together:
+            show(
+                f"\n[bold]Shown together[/bold]: {escape(' and '.join(group.sinks))}, a step of all of them in one "
+                f"transaction of {escape(group.place)}. Each waits for the slowest, one that is stuck holds all, and "
+                "the writes of a step come one after the other"
+            )
         for name, words in report.many_files.items():
             show(f"\n[bold]Many files[/bold] in {name}: {words}")
         puts = ", ".join(f"{name} {count:,}" for name, count in report.requests.items())

@@ -71,7 +71,7 @@ class Compared(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: `source` and `sink`; of an operator its own, such as `aggregate`.
-        differences: What differs, in words.
+        differences: What differs, in words; of an unchanged sink the sinks that it is shown together with.
         mode: How it is brought about; None if nothing is to be done, and of sources and removed processors.
         moves: Whether its past rows change.
         was: Its former name, if the user has renamed it; else empty.
@@ -101,7 +101,8 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def is_changed(self) -> bool:
-        return any(each.change is not ProgramChange.UNCHANGED or each.was for each in self.processors.values())
+        compared = self.processors.values()
+        return any(each.change is not ProgramChange.UNCHANGED or each.was or each.differences for each in compared)
 
     def named(self, *changes: ProgramChange) -> list[str]:
         return [name for name, each in self.processors.items() if each.change in changes]
@@ -167,6 +168,8 @@ def compare(
             )
         if goes_back and kind == "sink" and compared.mode is None:
             compared = msgspec.structs.replace(compared, mode=asked if asked in OF_SINKS else Mode.FILL)
+        if kind == "sink" and entry in old and (moved := _other_group(name, old[entry], new[entry])):
+            compared = msgspec.structs.replace(compared, differences=(*compared.differences, moved))
         if was and name in was:
             compared = msgspec.structs.replace(compared, was=was[name])
         processors[name] = compared
@@ -272,9 +275,17 @@ def _differences(before: Any, now: Any) -> Iterator[str]:
 
 def _flat(entry: Any) -> dict[str, Any]:
     """Return the fields of an entry, with the options among them."""
-    fields = {name: each for name, each in entry.items() if name not in ("layout", "written")}
+    fields = {name: each for name, each in entry.items() if name not in ("layout", "written", "together")}
     options = fields.pop("options", {})
     return {**fields, **options}
+
+
+def _other_group(name: str, before: Any, now: Any) -> str:
+    """Return in words that a sink is shown together with others than before, which changes no row; empty if not."""
+    if before.get("together") == now.get("together"):
+        return ""
+    others = [each for each in now.get("together", ()) if each != name]
+    return f"shown together with {', '.join(others)}" if others else "shown by itself"
 
 
 def _columns(before: str, now: str) -> str:
@@ -365,5 +376,5 @@ def another_sink(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> s
     if gone and before and now:
         return f"{name} would lose or change the columns {', '.join(gone)}: give it another name and place"
     was, becomes = old[f"sink {name}"], new[f"sink {name}"]
-    differing = [key for key in {*was, *becomes} - {"reads"} if was.get(key) != becomes.get(key)]
+    differing = [key for key in {*was, *becomes} - {"reads", "together"} if was.get(key) != becomes.get(key)]
     return f"{name} has another {', '.join(sorted(differing))}: give it another name and place" if differing else ""

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from boatlift.dataflow.contracts import Delivery
+from boatlift.dataflow.groups import Groups
 from boatlift.dataflow.operator import Timing
 from boatlift.dataflow.plan import Plan
 from boatlift.decoders import look_up
@@ -109,7 +110,16 @@ def identity_of(
         if plan.unit_of_sink(name).timing is Timing.BATCH:
             # An older version counted the epochs of the batch's input, and its stores must not match.
             identity[f"sink {name}"]["counts"] = "epochs of the batch"
+    for group in plan.groups:
+        for name in group:
+            identity[f"sink {name}"]["together"] = list(group)
     return identity
+
+
+def groups_of(identity: Mapping[str, Any]) -> Groups:
+    """Return the sinks that are shown together, by the identity of a program."""
+    about = (each for entry, each in identity.items() if entry.startswith("sink "))
+    return tuple(sorted({tuple(each["together"]) for each in about if "together" in each}))
 
 
 def processors_of(identity: Mapping[str, Any]) -> dict[str, ProcessorRecord]:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from boatlift.dataflow.contracts import Delivery
+from boatlift.dataflow.groups import Groups, refuse_other_times
 from boatlift.dataflow.operator import Timing
 from boatlift.dataflow.policies import History, Keep, Policy
 from boatlift.dataflow.processors import Processor, SinkSpec, SourceSpec
@@ -47,6 +48,10 @@ class Graph(Protocol):
     def determinants(self) -> Mapping[str, int]:
         """Processors to the number of standbys that must hold what they choose; under "" that of all others."""
 
+    @property
+    def groups(self) -> Groups:
+        """The sinks that are shown together."""
+
     def check(self) -> None:
         """Refuse functions that cannot be executed as written.
 
@@ -69,6 +74,7 @@ class Plan:
     keep: Keep | None = None  # no part of the program's identity
     was: Mapping[str, str] = field(default_factory=dict)  # processor to a former name; no part of the identity either
     determinants: Mapping[str, int] = field(default_factory=dict)  # as of the dataflow; no part of the identity either
+    groups: Groups = ()  # the sinks that are shown together
 
     def unit_of_sink(self, sink: str) -> Unit:
         """Return the unit whose job stages a sink."""
@@ -94,8 +100,8 @@ class Plan:
 
         The client keeps them until their results are durable, and all units behind the source restart with it at one
         step. So the store keeps the rows after all if a unit reads them again (`History`), or if they wait for another
-        processor: before a batch, before a union with another source, and before a sink that may hold a step, or part
-        of one, that the log does not know.
+        processor: before a batch, before a union with another source, before sinks that are shown together with those
+        of another source, and before a sink that may hold a step, or part of one, that the log does not know.
 
         Args:
             policies: Policies of some units that override their own.
@@ -112,6 +118,7 @@ class Plan:
                 len(unit.reads) > 1 and unit.timing is not Timing.ARRIVAL and len(self.sources_of(unit.name)) > 1
                 for unit in behind
             )
+            or any(source in sources and len(sources) > 1 for sources in map(self._sources_of_group, self.groups))
             or any(sink.capabilities.parts > 1 or sink.delivery is Delivery.AT_LEAST_ONCE for sink in sinks)
         )
 
@@ -120,6 +127,9 @@ class Plan:
         if name in self.sources:
             return frozenset({name})
         return frozenset().union(*map(self.sources_of, self.units[name].reads))
+
+    def _sources_of_group(self, group: Collection[str]) -> frozenset[str]:
+        return frozenset().union(*(self.sources_of(self.unit_of_sink(sink).name) for sink in group))
 
     def read_whole(self, source: str) -> bool:
         """Return whether a unit reads all rows of a source again in each step."""
@@ -131,7 +141,7 @@ def plan(dataflow: Graph) -> Plan:
 
     Raises:
         InvalidError: `[EMPTY_DATAFLOW]`, `[DUPLICATE_PLACE]`, `[BAD_LOOKUP]`, `[BAD_RECOMPUTATION]`, `[BAD_REDUCTION]`,
-            `[BAD_UNION]`, `[NOT_DETERMINISTIC]`, `[NOT_ON_A_STREAM]`.
+            `[BAD_UNION]`, `[NOT_DETERMINISTIC]`, `[NOT_ON_A_STREAM]`, `[OTHER_TIMES]`.
     """
     processors = {name: each for name, each in dataflow.processors.items() if name not in dataflow.unused}
     sources = {p.name: p for p in processors.values() if isinstance(p, SourceSpec)}
@@ -152,11 +162,14 @@ def plan(dataflow: Graph) -> Plan:
         raise InvalidError(
             "BAD_OPTION", f"determinants names {unknown[0]}, which is no source, stream or sink of {dataflow.name}"
         )
+    divided = _divided(dataflow.name, processors, dataflow.ticks)
+    refuse_other_times(dataflow.groups, divided.units)
     return replace(
-        _divided(dataflow.name, processors, dataflow.ticks),
+        divided,
         keep=dataflow.keep,
         was=dataflow.was,
         determinants=dataflow.determinants,
+        groups=dataflow.groups,
     )
 
 
@@ -171,6 +184,7 @@ def replanned(before: Plan, processors: Mapping[str, Processor]) -> Plan:
         keep=before.keep,
         was=before.was,
         determinants=before.determinants,
+        groups=before.groups,
     )
 
 

@@ -300,6 +300,13 @@ class Engine(Protocol):
     def commit(self, sink: str, time: int, payload: Any) -> Outcome:
         """Hand a step to its sink."""
 
+    def commit_together(self, steps: Sequence[tuple[str, int, Any]]) -> None:
+        """Hand a step to each of some sinks, in one act of their place: all are visible then, or none.
+
+        Args:
+            steps: Sink, number of the step, and its payload; different owners have the sinks in the same order.
+        """
+
     def read(self) -> Sequence[tuple[str, int, Reading]]:
         """Return source, epoch and rows of the input that was read for the first time since the last call."""
 

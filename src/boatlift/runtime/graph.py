@@ -13,7 +13,8 @@ from typing import Any, get_args
 import msgspec
 
 from boatlift.dataflow import Batch, Delivery, Ephemeral, History, Plan, Policy, Timing, Unit
-from boatlift.dataflow.identity import ProcessorRecord, processors_of
+from boatlift.dataflow.groups import Groups
+from boatlift.dataflow.identity import ProcessorRecord, groups_of, processors_of
 from boatlift.dataflow.rows import RowKind
 from boatlift.errors import RESTORE, DataError, InternalError, InvalidError
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
@@ -80,10 +81,10 @@ def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Prog
     for name, sink in plan.sinks.items():
         ledger = sink.sink.delivery is Delivery.EXACTLY_ONCE
         nodes.append(RecoveryNode(name, (plan.unit_of_sink(name).name,), Kind.SINK, ledger=ledger))
-    return program_from(nodes)
+    return program_from(nodes, plan.groups)
 
 
-def program_from(nodes: Iterable[RecoveryNode]) -> Program:
+def program_from(nodes: Iterable[RecoveryNode], groups: Groups = ()) -> Program:
     """Return processors with their time domains, and edges with the projections between them.
 
     A processor in arrival order has the times of a sequence. Its receivers see them as epochs: one for each message
@@ -117,7 +118,7 @@ def program_from(nodes: Iterable[RecoveryNode]) -> Program:
         for node in nodes
         for sender in node.reads
     ]
-    return Program(RecoveryGraph(vertices, edges), _durabilities(nodes), orders, cuts)
+    return Program(RecoveryGraph(vertices, edges), _durabilities(nodes), orders, cuts, groups)
 
 
 def _durabilities(nodes: list[RecoveryNode]) -> dict[str, Durability]:
@@ -232,7 +233,7 @@ def recorded_program(identity: Mapping[str, Any]) -> Program:
         DataError: `[CORRUPT]` the recorded identity is no program.
     """
     try:
-        return program_from(_nodes(identity))
+        return program_from(_nodes(identity), groups_of(identity))
     except (
         AttributeError,
         KeyError,

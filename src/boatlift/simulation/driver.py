@@ -378,7 +378,10 @@ class SimulatedDriver:
                 self.outstanding.append(events.Persisted(todo.number))
             case instructions.Execute():
                 self._run(todo)
-            case instructions.CommitSink():
+            case instructions.CommitSink(sink) if sink in self._world.without_ledger:
+                self._deliveries.place(todo, unanswered=self.timeout)
+                self.timeout = False
+            case instructions.CommitSink() | instructions.CommitTogether():
                 self._place(todo)
             case instructions.ReopenSink(sink) if sink in self._world.without_ledger:
                 self._deliveries.reopen(todo)
@@ -458,13 +461,10 @@ class SimulatedDriver:
         self._log.move_out()
         self._commit.manifest(written)
 
-    def _place(self, order: instructions.CommitSink) -> None:
-        if order.sink in self._world.without_ledger:
-            self._deliveries.place(order, unanswered=self.timeout)
-            self.timeout = False
-            return
-        note = partial(self._note, order.rests)
-        many = last_of(order.frontier) - last_of(self._world.held[order.sink])
+    def _place(self, act: instructions.CommitSink | instructions.CommitTogether) -> None:
+        orders = act.orders if isinstance(act, instructions.CommitTogether) else (act,)
+        note = partial(self._note, orders[0].rests)
+        many = last_of(orders[0].frontier) - last_of(self._world.held[orders[0].sink])
         if self.dies_between and many > 1:
             left = self._rng.randint(1, many - 1)
 
@@ -474,14 +474,14 @@ class SimulatedDriver:
                 if not left:
                     raise CrashError
 
-            self._world.place(self.owner, order, die, note)
+            self._world.place(self.owner, orders, die, note)
         if not self.timeout:
-            self._world.place(self.owner, order, self._disk.die, note)
-            self.outstanding.append(events.SinkCommitted(order.sink, order.incarnation, order.frontier))
+            self._world.place(self.owner, orders, self._disk.die, note)
+            self.outstanding += [events.SinkCommitted(each.sink, each.incarnation, each.frontier) for each in orders]
             return
         self.timeout = False
-        self.outstanding.append(events.CommitUnknown(order.sink, order.incarnation, order.frontier))
+        self.outstanding += [events.CommitUnknown(each.sink, each.incarnation, each.frontier) for each in orders]
         if self._rng.random() < 0.5:
-            self._world.place(self.owner, order, self._disk.die, note)
+            self._world.place(self.owner, orders, self._disk.die, note)
         elif self._rng.random() < 0.5:
-            self.outstanding.append(order)  # the commit is still on its way
+            self.outstanding.append(act)  # the commit is still on its way

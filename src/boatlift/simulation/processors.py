@@ -151,6 +151,9 @@ def named_by(order: instructions.Instruction) -> Iterator[Any]:
             yield from order.payloads
         case instructions.CommitSink():
             yield from (message.payload for _, came in order.steps for message in came)
+        case instructions.CommitTogether():
+            for each in order.orders:
+                yield from named_by(each)
         case _:
             return
 

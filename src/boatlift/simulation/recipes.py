@@ -100,6 +100,7 @@ class Recipe:
     wires: tuple[Wire, ...]
     epochs: int  # the number of epochs that every source closes
     chain: tuple[str, ...] = ()  # processors that fail one after the other; empty: any processors fail
+    groups: tuple[tuple[str, ...], ...] = ()  # sinks that are shown together
 
     def inputs(self, name: str) -> list[Wire]:
         return [wire for wire in self.wires if wire.target == name]
@@ -110,7 +111,8 @@ class Recipe:
     def common_steps(self) -> dict[str, frozenset[str]]:
         """Return for each source the sources with the same steps, itself among them.
 
-        Some processor takes messages of two of them at the times at which they were sent.
+        Some processor takes messages of two of them at the times at which they were sent, or sinks behind two of them
+        are shown together.
         """
         above: dict[str, frozenset[str]] = {}
         common = {name: frozenset({name}) for name, part in self.parts.items() if part.role is Role.SOURCE}
@@ -119,7 +121,8 @@ class Recipe:
             above[name] = common.get(name, frozenset().union(*senders))
             if part.role is Role.ORDERED:
                 above[name] = frozenset()
-            together = frozenset().union(*(common[source] for source in above[name]))
+        for sources in (*above.values(), *(frozenset().union(*map(above.__getitem__, each)) for each in self.groups)):
+            together = frozenset().union(*(common[source] for source in sources))
             common.update(dict.fromkeys(together, together))
         return common
 
@@ -162,6 +165,39 @@ class Recipe:
         }
         return replace(self, parts=parts)
 
+    def with_groups(self, rng: random.Random) -> Recipe:
+        """Return the same program in which sinks with the same times are shown together, where there are several.
+
+        A sink that counts times of a processor's own gets another one beside it. A source that keeps no rows stays
+        alone: else its rows would wait for another source.
+        """
+        parts, wires = dict(self.parts), list(self.wires)
+        for name, part in self.parts.items():
+            if part.role is Role.SINK and self._own_times(name):
+                (read,) = (wire.source for wire in self.inputs(name))
+                parts[f"{name}b"] = replace(part, name=f"{name}b")
+                wires.append(Wire(f"{read}>{name}b", read, f"{name}b"))
+        made = replace(self, parts=parts, wires=tuple(wires))
+        alike: dict[tuple[frozenset[str], bool], list[str]] = {}
+        for name in (name for name, part in parts.items() if part.role is Role.SINK and part.ledger):
+            own, sources = made._own_times(name), made._sources_of(name)  # noqa: SLF001 - of this class
+            kept = all(parts[source].deterministic for source in sources)
+            alike.setdefault((own if kept else own | sources, kept), []).append(name)
+        drawn = (rng.sample(names, k=rng.randint(2, len(names))) for names in alike.values() if len(names) > 1)
+        return replace(made, groups=tuple(tuple(sorted(group)) for group in drawn))
+
+    def _own_times(self, name: str, *, of_sink: bool = False) -> frozenset[str]:
+        """Return what has the times that a sink counts; nothing if these are the times of sources."""
+        role = self.parts[name].role
+        if role in {Role.ORDERED, Role.BATCH}:
+            return frozenset({f"epochs of {name}" if of_sink and role is Role.BATCH else name})
+        senders = [wire.source for wire in self.inputs(name) if not wire.back]
+        return frozenset().union(*(self._own_times(each, of_sink=role is Role.SINK) for each in senders))
+
+    def _sources_of(self, name: str) -> frozenset[str]:
+        senders = [wire.source for wire in self.inputs(name) if not wire.back]
+        return frozenset().union(*map(self._sources_of, senders)) if senders else frozenset({name})
+
     def program(self) -> Program:
         """Return a new program, without determinants yet."""
         orders = {
@@ -173,7 +209,7 @@ class Recipe:
         vertices = [self._vertex(part, orders) for part in self.parts.values()]
         edges = [Edge(w.name, w.source, w.target, self._projection(w, orders, cuts)) for w in self.wires]
         durabilities = {name: part.durability for name, part in self.parts.items()}
-        return Program(RecoveryGraph(vertices, edges), durabilities, orders, cuts)
+        return Program(RecoveryGraph(vertices, edges), durabilities, orders, cuts, self.groups)
 
     def _vertex(self, part: RecipePart, orders: dict[str, ArrivalOrder]) -> Vertex:
         domain: Any = EPOCH

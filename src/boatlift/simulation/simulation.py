@@ -39,6 +39,7 @@ class Simulation:
         without: Numbers of faults that are left out; after these come all standbys, and all failures of the store.
         epochs: The number of epochs that sources close; None: as the seed has it.
         checked: Machines check their invariants, and compare replays.
+        together: Sinks with the same times are shown together.
 
     Attributes:
         driver: The running driver; None while there is none.
@@ -46,7 +47,13 @@ class Simulation:
     """
 
     def __init__(
-        self, seed: int, *, without: AbstractSet[int] = frozenset(), epochs: int | None = None, checked: bool = True
+        self,
+        seed: int,
+        *,
+        without: AbstractSet[int] = frozenset(),
+        epochs: int | None = None,
+        checked: bool = True,
+        together: bool = False,
     ) -> None:
         for_recipe, for_faults = random.Random(f"recipe {seed}"), random.Random(f"faults {seed}")
         self._schedule = random.Random(f"schedule {seed}")
@@ -61,6 +68,8 @@ class Simulation:
             self.recipe = self.recipe.with_policies(change, random.Random(f"{name} {seed}"))
         self.recipe = self.recipe.with_sinks_without_ledger(random.Random(f"sinks {seed}"))
         self.recipe = self.recipe.with_histories(random.Random(f"histories {seed}"))
+        if together:
+            self.recipe = self.recipe.with_groups(random.Random(f"groups {seed}"))
         acts = 4 * self.recipe.epochs * len(self.recipe.parts)
         if self.recipe.chain:
             self.faults = faults_up_a_chain(for_faults, self.recipe.chain, acts * 3 // 4)

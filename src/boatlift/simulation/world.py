@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
@@ -174,37 +174,51 @@ class World:
     def place(
         self,
         owner: int,
-        order: instructions.CommitSink,
+        orders: Sequence[instructions.CommitSink],
         die: Callable[[], None],
         note: Callable[[], Tail | None] = lambda: None,
     ) -> None:
-        """Make times visible one after the other, unless the sink was reopened since.
+        """Make times visible one after the other, each in all sinks at once, unless one was reopened since.
 
         Args:
+            orders: Of one sink, or of those that are shown together.
             note: Returns what the act of a time carries; None: nothing.
             die: Called after each time; raises if the driver dies.
 
         Raises:
+            AssertionError: a sink is handed times that it holds, or gets ahead of those that it is shown together with.
             FencedError: another owner has come.
         """
-        if owner < self._owners[order.sink]:
-            raise FencedError("FENCED", f"{order.sink} has a newer owner")
-        if order.incarnation < self._lives.get(order.sink, 0):
+        for order in orders:
+            if owner < self._owners[order.sink]:
+                raise FencedError("FENCED", f"{order.sink} has a newer owner")
+        if any(order.incarnation < self._lives.get(order.sink, 0) for order in orders):
             return
-        held, effects = self.held[order.sink], self.effects[order.sink]
-        if not held <= order.frontier:
-            raise AssertionError(f"{order.sink} is to hold {order.frontier}, less than {held}")
-        came = dict(order.steps)
-        if wrong := [time for time in came if held.contains(time) or not order.frontier.contains(time)]:
-            raise AssertionError(f"{order.sink} is handed {wrong}, and holds {held} already")
-        for time in range(last_of(held) + 1, last_of(order.frontier) + 1):
-            if time in came:
-                effects[time] = effect_of(came[time])
-                self._check_eager(order.sink, time, effects[time])
-            self.held[order.sink] = Frontier.up_to(time)
+        for order in orders:
+            held = self.held[order.sink]
+            if not held <= order.frontier:
+                raise AssertionError(f"{order.sink} is to hold {order.frontier}, less than {held}")
+            if wrong := [time for time, _ in order.steps if held.contains(time) or not order.frontier.contains(time)]:
+                raise AssertionError(f"{order.sink} is handed {wrong}, and holds {held} already")
+        self._check_groups(orders)
+        came = {order.sink: dict(order.steps) for order in orders}
+        first = orders[0]
+        for time in range(last_of(self.held[first.sink]) + 1, last_of(first.frontier) + 1):
+            for sink, steps in came.items():
+                if time in steps:
+                    self.effects[sink][time] = effect_of(steps[time])
+                    self._check_eager(sink, time, self.effects[sink][time])
+                self.held[sink] = Frontier.up_to(time)
             if (tail := note()) is not None:
-                self.notes[order.sink] = tail
+                self.notes[first.sink] = tail
             die()
+
+    def _check_groups(self, orders: Sequence[instructions.CommitSink]) -> None:
+        """Check that sinks which are shown together are handed their times at once."""
+        sinks = [order.sink for order in orders]
+        for group in (group for group in self.recipe.groups if not set(group).isdisjoint(sinks)):
+            if list(group) != sinks or len({(self.held[o.sink], o.frontier) for o in orders}) > 1:
+                raise AssertionError(f"{sinks} are handed {orders} by themselves, and {group} are shown together")
 
     def deliver(self, owner: int, sink: str, time: int, messages: tuple[instructions.Message, ...]) -> None:
         """Deliver a time to a receiver that keeps no ledger and fences no owner.

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from pyspark.sql import SparkSession
 
 from boatlift.dataflow import Committed, Json, Outcome, Plan, Reading, SinkContext, Staged
+from boatlift.dataflow.contracts import commit_together
 from boatlift.errors import BoatliftError, DataError, UnavailableError, UserCodeError
 from boatlift.runtime.engine import Activity, Beginning, FromPast, Past, Skips, StepResult
 from boatlift.runtime.machine.events import RowProbe
@@ -382,17 +383,27 @@ class SparkEngine:
         return self._without_bad_rows(batch, take, lambda: row_probe(self._program.units[batch], take, self.jobs))
 
     def commit(self, sink: str, time: int, payload: Any) -> Outcome:
-        step = payload_of(payload)
-        assert isinstance(step, RunsPayload)
-        assert step.rows is not None
-        assert step.digest is not None
-        staged = [Staged(run.residue, run.rows, str(self.path(run))) for run in step.runs]
         to = self.plan.sinks[sink].sink
         if to.capabilities.runs_jobs:
             self._group.join(
                 sink, f"commits step {time:,}"
             )  # else its jobs would belong to the unit that ran last on this thread
-        return to.commit(time, step.rows, step.digest, staged)
+        return to.commit(time, *self._staged(payload))
+
+    def commit_together(self, steps: Sequence[tuple[str, int, Any]]) -> None:
+        sinks = [share for sink, _, _ in steps if (share := self.plan.sinks[sink].sink.capabilities.shares_transaction)]
+        writes = zip(sinks, steps, strict=True)
+        commit_together(
+            sinks[0], [sink.step_write(time, *self._staged(payload)) for sink, (_, time, payload) in writes]
+        )
+
+    def _staged(self, payload: Any) -> tuple[int, str, Sequence[Staged]]:
+        """Return the rows, the digest and the staged parts of a step for a sink."""
+        step = payload_of(payload)
+        assert isinstance(step, RunsPayload)
+        assert step.rows is not None
+        assert step.digest is not None
+        return step.rows, step.digest, [Staged(run.residue, run.rows, str(self.path(run))) for run in step.runs]
 
     # -- runs ---------------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from boatlift.connectors.kit import SinkWrapper
 from boatlift.dataflow import Committed, Outcome, Plan, Sink, SinkCapabilities, SinkContext, Staged, Stager
+from boatlift.dataflow.contracts import SharesTransaction, StepWrite
 from boatlift.storage.store import Store
 
 T = TypeVar("T")
@@ -203,7 +204,9 @@ class CrashingSink(SinkWrapper):
     @property
     def capabilities(self) -> SinkCapabilities:
         able = self.sink.capabilities
-        return able if able.takes_back is None else replace(able, takes_back=self)
+        takes_back = None if able.takes_back is None else self
+        shares = able.shares_transaction and _CrashingTransaction(able.shares_transaction, self._name, self._tracer)
+        return replace(able, takes_back=takes_back, shares_transaction=shares)
 
     def take_back(self, step: int) -> None:
         able = self.sink.capabilities.takes_back
@@ -214,6 +217,31 @@ class CrashingSink(SinkWrapper):
         able = self.sink.capabilities.takes_back
         assert able is not None, f"{self._name} takes nothing back"
         return able.newest_owner(step)
+
+
+@dataclass(frozen=True, slots=True)
+class _CrashingTransaction:
+    """The transactions of a sink that is shown together with others, each a crash point."""
+
+    sink: SharesTransaction
+    name: str
+    tracer: Tracer
+
+    @property
+    def shared_place(self) -> str:
+        return self.sink.shared_place
+
+    def step_write(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> StepWrite:
+        return self.sink.step_write(step, rows, digest, staged)
+
+    def transaction(self, act: Callable[[Any], T]) -> T:
+        def written(transaction: Any) -> T:
+            result = act(transaction)
+            self.tracer.pass_by(f"sink.written({self.name})", "after")
+            return result
+
+        transaction: Callable[..., T] = self.sink.transaction
+        return self.tracer.around(f"sink.commit({self.name})", transaction, written)
 
 
 def with_crashing_sinks(plan: Plan, tracer: Tracer) -> Plan:

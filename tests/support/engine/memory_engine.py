@@ -76,12 +76,14 @@ class World:
         held: Sink to its steps, each with the determinants that made it and the digest.
         delivered: Sink without an account to its deliveries, each with the number of the step.
         owners: Sink to the newest token that opened it.
+        together: The sinks of each act that was to show a step in several.
     """
 
     rows: int = 20
     held: dict[str, list[Json]] = field(default_factory=dict)
     delivered: dict[str, list[tuple[int, Json]]] = field(default_factory=dict)
     owners: dict[str, int] = field(default_factory=dict)
+    together: list[tuple[str, ...]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def check(self) -> None:
@@ -250,6 +252,18 @@ class MemoryEngine:
             for name in receivers
         }
         return StepResult(1, digest, sent, state, 1)
+
+    def commit_together(self, steps: Sequence[tuple[str, int, Any]]) -> None:
+        """Hand over all steps, or none: one that a sink refuses takes the others back."""
+        before = {sink: list(self.world.held[sink]) for sink, _, _ in steps}
+        self.world.together.append(tuple(sink for sink, _, _ in steps))
+        try:
+            for step in steps:
+                self.commit(*step)
+        except BaseException:
+            with self.world.lock:
+                self.world.held.update(before)
+            raise
 
     def commit(self, sink: str, time: int, payload: Any) -> Outcome:
         step = {**self._read(payload), "digest": payload["digest"]}

@@ -12,13 +12,22 @@ lock: its successor ends that transaction on the server.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from boatlift.connectors.databases import ledger as entries
 from boatlift.connectors.databases.dialect import Dialect, Session, TableSpec, label_of
 from boatlift.connectors.databases.transactions import Transactions
 from boatlift.connectors.kit import Decision, SinkBase, StepLedger, read_pieces, user_columns
-from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged
+from boatlift.dataflow.contracts import (
+    Committed,
+    Json,
+    Outcome,
+    SinkCapabilities,
+    SinkContext,
+    Staged,
+    commit_together,
+)
 from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
@@ -79,6 +88,7 @@ class TableSink(SinkBase):
         self._table_name = table
         self._unique = unique
         self._place = f"table {table} of {dialect.address}"
+        self.shared_place = f"{dialect.kind} database {dialect.address}"
         self._transactions = Transactions(dialect, self._place, lock_timeout, statement_timeout)
         self._table: SinkTable[Any] | None = None
         self._failed = False
@@ -92,6 +102,7 @@ class TableSink(SinkBase):
             preflight=self._preflight,
             reads_back=self,
             keeps_note=self,
+            shares_transaction=self,
         )
 
     def describe(self) -> Json:
@@ -120,47 +131,49 @@ class TableSink(SinkBase):
         return held
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
-        context, table, note = self._opened, self._table, self._take_note()
-        ledger = self._ledger(context)
+        return commit_together(self, [self.step_write(step, rows, digest, staged)])[0]
+
+    def step_write(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> _TriedStep:
+        return _TriedStep(self, Committed(step, rows, digest), staged, self._take_note())
+
+    def transaction(self, act: Callable[[Session], _T]) -> _T:
+        context = self._opened
         if self._failed:
-            raise ledger.failed_before()
-        assert table is not None, "open comes first"
-        now = Committed(step, rows, digest)
-        tried = False
-
-        def written(session: Session) -> Outcome:
-            nonlocal tried
-            newest = self._locked(session, ledger)
-            if ledger.decide(step, newest) is Decision.APPEND and table.lacks:
-                table.add_columns(session)
-                if self._dialect.ddl_commits:  # which gave the lock back
-                    newest = self._locked(session, ledger)
-            if ledger.decide(step, newest) is Decision.COMPARE:
-                outcome = self._compared(session, ledger, table, now, newest, staged)
-                return Outcome.APPENDED if tried else outcome  # the answer of the first try was lost
-            tried = True
-            table.apply(session, read_pieces(rows, staged))
-            self._entries.record(session, context, now, table.transaction)
-            if note:
-                self._entries.write_note(session, context, note)
-            return Outcome.APPENDED
-
+            raise self._ledger(context).failed_before()
         try:
-            outcome = self._behind_older_owners(written, context)
+            return self._behind_older_owners(act, context)
         except UnavailableError:
             self._failed = True
             raise
-        if outcome is Outcome.APPENDED:
-            table.lacks = []
-        return outcome
+
+    def add_columns(self, session: Session, step: int) -> None:
+        """Add the columns that the table lacks, if a step is to be written; it may end the transaction."""
+        table, ledger = self._opened_table, self._ledger(self._opened)
+        if table.lacks and ledger.decide(step, self._locked(session, ledger)) is Decision.APPEND:
+            table.add_columns(session)
+
+    def write(self, session: Session, now: Committed, staged: Sequence[Staged], note: bytes) -> Outcome:
+        """Write a step in a transaction, or compare it."""
+        context, table = self._opened, self._opened_table
+        ledger = self._ledger(context)
+        newest = self._locked(session, ledger)
+        if ledger.decide(now.step, newest) is Decision.COMPARE:
+            return self._compared(session, ledger, table, now, newest, staged)
+        table.apply(session, read_pieces(now.rows, staged))
+        self._entries.record(session, context, now, table.transaction)
+        if note:
+            self._entries.write_note(session, context, note)
+        return Outcome.APPENDED
+
+    def has_columns(self) -> None:
+        """Note that the table has all columns."""
+        self._opened_table.lacks = []
 
     def notes(self) -> Sequence[bytes]:
         return [self._noted] if self._noted else []
 
     def held(self, spark: SparkSession) -> DataFrame | None:
-        table = self._table
-        assert table is not None, "open comes first"
-        rows = self._transactions.transaction(table.held, self._name(self._opened), writes=False)
+        rows = self._transactions.transaction(self._opened_table.held, self._name(self._opened), writes=False)
         return spark.createDataFrame(rows) if rows.num_rows else None
 
     def verify(self) -> Iterator[Finding]:
@@ -169,6 +182,11 @@ class TableSink(SinkBase):
 
     def close(self) -> None:
         self._transactions.close()
+
+    @property
+    def _opened_table(self) -> SinkTable[Any]:
+        assert self._table is not None, "open comes first"
+        return self._table
 
     def _preflight(self, context: SinkContext) -> None:
         def looked(session: Session) -> None:
@@ -326,3 +344,26 @@ class TableSink(SinkBase):
 
     def _ledger(self, context: SinkContext) -> StepLedger:
         return StepLedger(context, self._place, "table", "restore the database")
+
+
+@dataclass(slots=True)
+class _TriedStep:
+    """A step of one table; after a try whose answer was lost, a step that is there was appended."""
+
+    sink: TableSink
+    now: Committed
+    staged: Sequence[Staged]
+    note: bytes
+    tried: bool = False
+
+    def prepare(self, transaction: Session) -> None:
+        self.sink.add_columns(transaction, self.now.step)
+
+    def write(self, transaction: Session) -> Outcome:
+        outcome = self.sink.write(transaction, self.now, self.staged, self.note)
+        self.tried = self.tried or outcome is Outcome.APPENDED
+        return Outcome.APPENDED if self.tried else outcome
+
+    def ended(self, outcome: Outcome) -> None:
+        if outcome is Outcome.APPENDED:
+            self.sink.has_columns()

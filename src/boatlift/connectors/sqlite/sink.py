@@ -12,14 +12,23 @@ which no other process may break. The successor waits, and then its error says h
 from __future__ import annotations
 
 import sqlite3 as driver
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from os.path import realpath
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from boatlift.connectors.kit import Decision, SinkBase, StepLedger, checked_options, read_pieces, user_columns
 from boatlift.connectors.sqlite.database import Database
-from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged
+from boatlift.dataflow.contracts import (
+    Committed,
+    Json,
+    Outcome,
+    SinkCapabilities,
+    SinkContext,
+    Staged,
+    commit_together,
+)
 from boatlift.errors import DataError, Finding, InvalidError
 from boatlift.paths import refuse_url
 from boatlift.storage.filesystem import FileSystem
@@ -29,6 +38,7 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.sqlite.table import KeyedTable
 
+_T = TypeVar("_T")
 _NEWEST = 2**63 - 1
 """The largest number of a step: SQLite has no larger integer."""
 
@@ -95,6 +105,7 @@ class SqliteSink(SinkBase):
     ) -> None:
         self.key: Sequence[str] | None = key
         self._path = path
+        self.shared_place = f"SQLite file {realpath(path)}"
         self._places = (f"table {table.lower()} of {realpath(path)}",)  # names of tables have no case in SQLite
         self._table_name = table
         self._key = key
@@ -112,6 +123,7 @@ class SqliteSink(SinkBase):
             preflight=self._preflight,
             reads_back=self,
             keeps_note=self,
+            shares_transaction=self,
         )
 
     def describe(self) -> Json:
@@ -130,54 +142,64 @@ class SqliteSink(SinkBase):
         try:
             with self._database.errors():
                 self._database.connect()
-                with self._database.transaction():
-                    self._claim(self._ledger(context), self._table)
+                with self._database.transaction() as db:
+                    self._claim(db, self._ledger(context), self._table)
                     noted = "SELECT note FROM _boatlift_notes WHERE dataflow = ? AND sink = ?"
-                    self._noted = [note for (note,) in self._db.execute(noted, (context.dataflow, context.sink))]
-                    return self._step(context)
+                    self._noted = [note for (note,) in db.execute(noted, (context.dataflow, context.sink))]
+                    return self._step(db, context)
         except BaseException:
             self.close()
             raise
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
+        return commit_together(self, [self.step_write(step, rows, digest, staged)])[0]
+
+    def step_write(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> _TableStep:
+        return _TableStep(self, Committed(step, rows, digest), staged, self._take_note())
+
+    def transaction(self, act: Callable[[driver.Connection], _T]) -> _T:
+        if not self._database.is_connected:
+            raise self._ledger(self._opened).failed_before()
+        with self._database.errors(), self._database.transaction() as connection:
+            return act(connection)
+
+    def write(self, db: driver.Connection, now: Committed, staged: Sequence[Staged], note: bytes) -> Outcome:
+        """Write a step in a transaction, or compare it."""
         from boatlift.connectors.sqlite.table import KEPT_STEPS
 
-        context, table, note = self._opened, self._table, self._take_note()
+        context, table, step = self._opened, self._table, now.step
         assert table is not None, "open comes first"
         ledger = self._ledger(context)
-        if not self._database.is_connected:
-            raise ledger.failed_before()
-        with self._database.errors(), self._database.transaction():
-            self._check_owner(ledger)
-            newest = self._step(context)
-            held = -1 if newest is None else newest.step
-            if ledger.decide(step, held) is Decision.COMPARE:
-                record = self._step(context, step)
-                if record is None and step <= held - KEPT_STEPS:
-                    return ledger.too_old(step)
-                if record is None:
-                    raise ledger.lacks(step)
+        self._check_owner(db, ledger)
+        newest = self._step(db, context)
+        held = -1 if newest is None else newest.step
+        if ledger.decide(step, held) is Decision.COMPARE:
+            record = self._step(db, context, step)
+            if record is None and step <= held - KEPT_STEPS:
+                return ledger.too_old(step)
+            if record is None:
+                raise ledger.lacks(step)
 
-                def difference() -> str:
-                    # Later steps have overwritten the rows of older steps: only the newest can be compared row by row.
-                    return table.difference(self._db, read_pieces(rows, staged)) if step == held and staged else ""
+            def difference() -> str:
+                # Later steps have overwritten the rows of older steps: only the newest can be compared row by row.
+                return table.difference(db, read_pieces(now.rows, staged)) if step == held and staged else ""
 
-                return ledger.compare(Committed(step, rows, digest), record, difference)
-            table.add_columns(self._db)
-            table.apply(self._db, read_pieces(rows, staged))
-            self._db.execute(
-                "INSERT INTO _boatlift_ledger (dataflow, sink, step, rows, digest, token) VALUES (?, ?, ?, ?, ?, ?)",
-                (context.dataflow, context.sink, step, rows, digest, context.token),
+            return ledger.compare(now, record, difference)
+        table.add_columns(db)
+        table.apply(db, read_pieces(now.rows, staged))
+        db.execute(
+            "INSERT INTO _boatlift_ledger (dataflow, sink, step, rows, digest, token) VALUES (?, ?, ?, ?, ?, ?)",
+            (context.dataflow, context.sink, step, now.rows, now.digest, context.token),
+        )
+        db.execute(
+            "DELETE FROM _boatlift_ledger WHERE dataflow = ? AND sink = ? AND step <= ?",
+            (context.dataflow, context.sink, step - KEPT_STEPS),
+        )
+        if note:
+            db.execute(
+                "INSERT OR REPLACE INTO _boatlift_notes (dataflow, sink, note) VALUES (?, ?, ?)",
+                (context.dataflow, context.sink, note),
             )
-            self._db.execute(
-                "DELETE FROM _boatlift_ledger WHERE dataflow = ? AND sink = ? AND step <= ?",
-                (context.dataflow, context.sink, step - KEPT_STEPS),
-            )
-            if note:
-                self._db.execute(
-                    "INSERT OR REPLACE INTO _boatlift_notes (dataflow, sink, note) VALUES (?, ?, ?)",
-                    (context.dataflow, context.sink, note),
-                )
         return Outcome.APPENDED
 
     def notes(self) -> Sequence[bytes]:
@@ -187,7 +209,7 @@ class SqliteSink(SinkBase):
         table = self._table
         assert table is not None, "open comes first"
         with self._database.errors():
-            rows = table.held(self._db)
+            rows = table.held(self._database.connection)
         return spark.createDataFrame(rows) if rows.num_rows else None
 
     def verify(self) -> Iterator[Finding]:
@@ -209,27 +231,27 @@ class SqliteSink(SinkBase):
                 raise ledger.foreign(f"belongs to sink {sink!r} of dataflow {dataflow!r}")
             ledger.refuse_other_store(store)
 
-    def _claim(self, ledger: StepLedger, table: KeyedTable) -> None:
+    def _claim(self, db: driver.Connection, ledger: StepLedger, table: KeyedTable) -> None:
         from boatlift.connectors.sqlite.table import FORMAT, LEDGER
 
         context = ledger.context
         for statement in LEDGER:
-            self._db.execute(statement)
+            db.execute(statement)
         name = (context.dataflow, context.sink)
-        owner = self._db.execute(
+        owner = db.execute(
             'SELECT dataflow, sink, format FROM _boatlift_sinks WHERE "table" = ?', (table.name,)
         ).fetchone()
-        found = table.found(self._db)
+        found = table.found(db)
         if owner is None:
             if found:
                 raise ledger.foreign("was not made by a sink")
-            held = self._db.execute('SELECT "table" FROM _boatlift_sinks WHERE dataflow = ? AND sink = ?', name)
+            held = db.execute('SELECT "table" FROM _boatlift_sinks WHERE dataflow = ? AND sink = ?', name)
             for (other,) in held:
                 raise ledger.foreign(
                     f"is not where sink {context.sink!r} of {context.dataflow!r} wrote: that is {other}"
                 )
-            table.create(self._db)
-            self._db.execute(
+            table.create(db)
+            db.execute(
                 'INSERT INTO _boatlift_sinks (dataflow, sink, "table", store, token, format) VALUES (?, ?, ?, ?, ?, ?)',
                 (*name, table.name, context.store, context.token, FORMAT),
             )
@@ -239,16 +261,16 @@ class SqliteSink(SinkBase):
             raise DataError("NEWER_FORMAT", message)
         if owner[:2] != name:
             raise ledger.foreign(f"belongs to sink {owner[1]!r} of dataflow {owner[0]!r}")
-        self._check_owner(ledger)
+        self._check_owner(db, ledger)
         if not found:
             raise DataError("SINK_DAMAGED", f"{ledger.place} is gone but its ledger is there: restore the database")
-        key = table.keyed_by(self._db)
+        key = table.keyed_by(db)
         if not dict(found).items() <= dict(table.columns).items() or key != table.key:
             raise ledger.foreign(f"has columns {found} and key {key}, not {table.columns}")
-        self._db.execute("UPDATE _boatlift_sinks SET token = ? WHERE dataflow = ? AND sink = ?", (context.token, *name))
+        db.execute("UPDATE _boatlift_sinks SET token = ? WHERE dataflow = ? AND sink = ?", (context.token, *name))
 
-    def _check_owner(self, ledger: StepLedger) -> None:
-        found = self._db.execute(
+    def _check_owner(self, db: driver.Connection, ledger: StepLedger) -> None:
+        found = db.execute(
             "SELECT store, token FROM _boatlift_sinks WHERE dataflow = ? AND sink = ?",
             (ledger.context.dataflow, ledger.context.sink),
         ).fetchone()
@@ -259,8 +281,8 @@ class SqliteSink(SinkBase):
         ledger.refuse_other_store(store)
         ledger.refuse_newer_owner(token)
 
-    def _step(self, context: SinkContext, step: int | None = None) -> Committed | None:
-        row = self._db.execute(
+    def _step(self, db: driver.Connection, context: SinkContext, step: int | None = None) -> Committed | None:
+        row = db.execute(
             "SELECT step, rows, digest FROM _boatlift_ledger WHERE dataflow = ? AND sink = ? AND step <= ? "
             "ORDER BY step DESC LIMIT 1",
             (context.dataflow, context.sink, _NEWEST if step is None else step),
@@ -270,6 +292,19 @@ class SqliteSink(SinkBase):
     def _ledger(self, context: SinkContext) -> StepLedger:
         return StepLedger(context, f"table {self._table_name} of {self._path}", "table", "restore the database")
 
-    @property
-    def _db(self) -> driver.Connection:
-        return self._database.connection
+
+@dataclass(frozen=True, slots=True)
+class _TableStep:
+    sink: SqliteSink
+    now: Committed
+    staged: Sequence[Staged]
+    note: bytes
+
+    def prepare(self, transaction: driver.Connection) -> None:
+        """Do nothing: SQLite adds columns within a transaction."""
+
+    def write(self, transaction: driver.Connection) -> Outcome:
+        return self.sink.write(transaction, self.now, self.staged, self.note)
+
+    def ended(self, outcome: Outcome) -> None:
+        """Do nothing: the database alone knows what it holds."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
+    from boatlift.dataflow.contracts.joint import SharesTransaction
     from boatlift.dataflow.contracts.sink import SinkContext
     from boatlift.dataflow.contracts.source import Source
 
@@ -379,6 +380,7 @@ class SinkCapabilities:
         begun: Returns, after `open`, the newest step of which the place has a part or all; -1 for none. None if no
             step is ever there in part. Law: `commit` of the step after it appends: the part stays as it is.
         keeps_note: Keeps a note of the owner in the atomic act of a step; None if the sink cannot.
+        shares_transaction: Writes steps in one transaction with other sinks of its place; None if it cannot.
     """
 
     parts: int = 1
@@ -395,3 +397,4 @@ class SinkCapabilities:
     takes_back: TakesBack | None = None
     begun: Callable[[], int] | None = None
     keeps_note: KeepsNote | None = None
+    shares_transaction: SharesTransaction | None = None

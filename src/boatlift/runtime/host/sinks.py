@@ -7,8 +7,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
+from typing import Any
 
 from boatlift.dataflow import Delivery
 from boatlift.dataflow.contracts import KeepsNote
@@ -24,7 +25,7 @@ from boatlift.runtime.host.log import LogCalls
 from boatlift.runtime.host.overrides import Overrides
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine import events
-from boatlift.runtime.machine.instructions import CommitSink, Execute, ReopenSink
+from boatlift.runtime.machine.instructions import CommitSink, CommitTogether, Execute, ReopenSink
 from boatlift.storage.records.codec import decode_tail
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.payloads import NOTHING, RunsPayload, payload_of
@@ -162,23 +163,25 @@ class SinkCommits:
     def deliver_differences(self) -> list[SinkCommit]:
         """Hand each sink the step that a transition has computed for it, unless it holds it; return their records.
 
+        Sinks that are shown together get theirs in one act.
+
         Raises:
             BoatliftError: a sink did not take it.
         """
-        delivered = []
-        for sink, numbers in self._numbers.items():
-            if numbers.difference is None:
-                continue
-            if self.held[sink] < numbers.time:
-                with self._locks[sink]:
-                    if numbers.takes_back is not None:
+        given = {sink: each for sink, each in self._numbers.items() if each.difference is not None}
+        waiting = [sink for sink, each in given.items() if self.held[sink] < each.time]
+        groups = [group for names in self._engine.plan.groups if (group := [n for n in names if n in waiting])]
+        alone = [[sink] for sink in waiting if not any(sink in group for group in groups)]
+        for sinks in (*groups, *alone):
+            with self._locked(sinks):
+                for sink in sinks:
+                    if (back_to := given[sink].takes_back) is not None:
                         steps = self._sinks[sink].capabilities.takes_back
                         assert steps is not None, f"{sink} cannot take steps back"
-                        steps.take_back(numbers.takes_back)
-                    self._engine.commit(sink, numbers.time - numbers.ahead, numbers.difference)
-                self.held[sink] = numbers.time
-            delivered.append(SinkCommit(sink, numbers.time))
-        return delivered
+                        steps.take_back(back_to)
+                self._hand([(sink, given[sink].time, given[sink].difference) for sink in sinks])
+            self.held.update((sink, given[sink].time) for sink in sinks)
+        return [SinkCommit(sink, each.time) for sink, each in given.items()]
 
     def held_steps(self, order: Execute) -> list[HeldSteps]:
         """Return, for each step of an order, the sinks that hold the step already, and can compare it."""
@@ -204,52 +207,76 @@ class SinkCommits:
             with self._locks[sink]:
                 self.overrides.compare(sink, at, partial(self._engine.commit, sink, at - self._ahead(sink), payload))
 
+    @contextmanager
+    def _locked(self, sinks: Iterable[str]) -> Iterator[None]:
+        """Wait until no call for any of some sinks is under way, and let none begin."""
+        with ExitStack() as locks:
+            for sink in sorted(sinks):
+                locks.enter_context(self._locks[sink])
+            yield
+
+    def _hand(self, steps: Sequence[tuple[str, int, Any]]) -> None:
+        """Hand sinks a step each, in the numbers of the dataflow, in one act if there are several."""
+        own = [(sink, at - self._ahead(sink), payload) for sink, at, payload in steps]
+        if len(own) > 1:
+            self._engine.commit_together(own)
+        else:
+            self._engine.commit(*own[0])
+
     def place(
         self,
-        order: CommitSink,
+        orders: Sequence[CommitSink],
         last: int,
         record: Callable[[SinkCommit], bool],
         watched: Callable[[int], AbstractContextManager[None]],
         note: Callable[[int], bytes] | None = None,
-    ) -> tuple[int, bool]:
+    ) -> tuple[dict[str, int], bool]:
         """Make steps visible, with empty steps for the times without messages: a sink's steps have no gap.
 
         Args:
+            orders: Of the sinks that are shown together, or of one sink.
+            last: The last step that they hold.
             record: Writes a record, and returns once it counts; whether it is durable.
             watched: Watches the commit of a step in a block.
             note: Returns the note of an act, in no more than so many bytes; None if acts need none.
 
         Returns:
-            The number of steps that were left out, and whether all records are durable.
+            Sink to the number of its steps that were left out; and whether all records are durable.
 
         Raises:
-            BoatliftError: the sink did not take a step.
+            BoatliftError: a sink did not take a step.
             UnrecordedError: the log could not be written.
         """
-        sink = order.sink
-        payloads, left_out, stored = {at: message.payload for at, (message,) in order.steps}, 0, True
-        keeps = self._sinks[sink].capabilities.keeps_note
-        with self._locks[sink]:  # `position` is answered once all of this has reached the sink
-            end = last_of(order.frontier)
+        payloads = {order.sink: {at: message.payload for at, (message,) in order.steps} for order in orders}
+        left_out, end, stored = dict.fromkeys(payloads, 0), last_of(orders[0].frontier), True
+        with self._locked(payloads):  # `position` is answered once all of this has reached the sinks
             for at in range(last + 1, end + 1):
-                if (sink, at) not in self.overrides.skipped:  # its receiver would refuse the step again
+                # The receiver of a step that is skipped would refuse it again.
+                steps = [
+                    (sink, at, own.get(at, NOTHING))
+                    for sink, own in payloads.items()
+                    if (sink, at) not in self.overrides.skipped
+                ]
+                for sink in payloads.keys() - {sink for sink, _, _ in steps}:
+                    left_out[sink] += 1
+                if steps:
+                    keeps = self._sinks[steps[0][0]].capabilities.keeps_note  # the act carries it once
                     if keeps is not None:
                         keeps.note(_note(note, keeps) if note is not None and keeps.note_bytes else b"")
                     with watched(at):
-                        self._engine.commit(sink, at - self._ahead(sink), payloads.get(at, NOTHING))
-                else:
-                    left_out += 1
-                if sink in self.ledgers and (at in payloads or at == end):
-                    try:
-                        stored = record(SinkCommit(sink, at))  # before the next step: only this one may come again
-                    except Exception as error:
-                        raise UnrecordedError(error) from error
-                    self.ledgers[sink] = at
+                        self._hand(steps)
+                for sink in payloads.keys() & self.ledgers.keys():
+                    if at in payloads[sink] or at == end:
+                        try:
+                            stored = record(SinkCommit(sink, at))  # before the next step: only this one may come again
+                        except Exception as error:
+                            raise UnrecordedError(error) from error
+                        self.ledgers[sink] = at
         return left_out, stored
 
 
 class SinkCalls:
-    """Carries out `CommitSink` and `ReopenSink`.
+    """Carries out `CommitSink`, `CommitTogether` and `ReopenSink`.
 
     A commit without an answer counts as a failure once the machine asks for the sink's position because of it.
 
@@ -269,7 +296,11 @@ class SinkCalls:
 
     @handles(CommitSink)
     def commit(self, order: CommitSink) -> None:
-        self._workers.submit(self._commit, order, self._commits.held[order.sink])
+        self._workers.submit(self._commit, (order,), self._commits.held[order.sink])
+
+    @handles(CommitTogether)
+    def commit_together(self, order: CommitTogether) -> None:
+        self._workers.submit(self._commit, order.orders, self._commits.held[order.orders[0].sink])
 
     @handles(ReopenSink)
     def reopen(self, order: ReopenSink) -> None:
@@ -279,41 +310,52 @@ class SinkCalls:
         backoff = 0.0 if failure is None else self._failures.backoff_after(order.sink, *failure)
         self._workers.submit_after(backoff, self._reopen, order)
 
-    def _commit(self, order: CommitSink, last: int) -> Answer:
-        give_up = partial(self._give_up, order.sink) if self._gives_up else None
+    def _commit(self, orders: Sequence[CommitSink], last: int) -> Answer:
+        give_up = partial(self._give_up, orders[0].sink) if self._gives_up else None
         try:
             took: dict[int, float] = {}
-            watched = partial(self._watched, order.sink, give_up, took)
-            record = partial(self._log.make_known, depth=self._depths.get(order.sink, 0))
-            left_out, stored = self._commits.place(order, last, record, watched, self._log.note(order))
+            watched = partial(self._watched, orders, give_up, took)
+            record = partial(self._log.make_known, depth=self._depths.get(orders[0].sink, 0))
+            left_out, stored = self._commits.place(orders, last, record, watched, self._log.note(orders[0]))
         except UnrecordedError as error:  # the store has failed, not the sink: the run ends
             raise error.cause from error
         except UnavailableError as error:
-            return partial(self._unknown, order, error)
-        return lambda: self._committed(order, left_out, took, stored=stored)
+            return partial(self._unknown, orders, error)
+        return lambda: self._committed(orders, left_out, took, stored=stored)
 
     @contextmanager
-    def _watched(self, sink: str, give_up: GiveUp | None, took: dict[int, float], step: int) -> Iterator[None]:
+    def _watched(
+        self, orders: Sequence[CommitSink], give_up: GiveUp | None, took: dict[int, float], step: int
+    ) -> Iterator[None]:
         """Watch a commit, and note how long it took; one that fails is not counted."""
         began = time.monotonic()
-        with self._deadlines.watched(sink, step, give_up=give_up):
+        with self._deadlines.watched(orders[0].sink, step, give_up=give_up):
             yield
         took[step] = time.monotonic() - began
-        self._counters.sinks[sink].commits.add(took[step])
+        for order in orders:
+            self._counters.sinks[order.sink].commits.add(took[step])
 
     def _give_up(self, sink: str, _error: UnavailableError) -> Iterable[events.Event]:
         """Cancel a commit that is stuck, which fails then; a guessed deadline would deliver rows twice for nothing."""
         self._engine.cancel_steps(sink)
         return ()
 
-    def _unknown(self, order: CommitSink, error: UnavailableError) -> Iterable[events.Event]:
-        self._errors[order.sink] = last_of(order.frontier), error
-        yield events.CommitUnknown(order.sink, order.incarnation, order.frontier)
-        self._errors.pop(order.sink, None)  # by now the machine has ordered a `ReopenSink`, or needs no answer
+    def _unknown(self, orders: Sequence[CommitSink], error: UnavailableError) -> Iterable[events.Event]:
+        for order in orders:
+            self._errors[order.sink] = last_of(order.frontier), error
+            yield events.CommitUnknown(order.sink, order.incarnation, order.frontier)
+            # By now the machine has ordered a `ReopenSink`, or needs no answer.
+            self._errors.pop(order.sink, None)
 
     def _committed(
-        self, order: CommitSink, left_out: int, took: Mapping[int, float], *, stored: bool
+        self, orders: Sequence[CommitSink], left_out: Mapping[str, int], took: Mapping[int, float], *, stored: bool
     ) -> Iterable[events.Event]:
+        for order in orders:
+            yield from self._held(order, left_out[order.sink], took, stored=stored)
+
+    def _held(
+        self, order: CommitSink, left_out: int, took: Mapping[int, float], *, stored: bool
+    ) -> Iterator[events.Event]:
         self._counters.sinks[order.sink].left_out += left_out
         for step, messages in order.steps:
             payloads = [each for message in messages if isinstance(each := payload_of(message.payload), RunsPayload)]

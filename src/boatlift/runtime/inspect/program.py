@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -124,6 +124,13 @@ class JobReport(msgspec.Struct, frozen=True):
     order: str
 
 
+class SinkGroup(msgspec.Struct, frozen=True):
+    """Sinks that are shown together: a step of them is one transaction of their place, such as a database."""
+
+    place: str
+    sinks: Sequence[str]
+
+
 class ProgramReport(msgspec.Struct, frozen=True):
     """A program.
 
@@ -148,6 +155,7 @@ class ProgramReport(msgspec.Struct, frozen=True):
         many_files: Each sink that writes more than some thousands of files a day to the reason, and what to do.
         requests: As `requests_a_day`.
         held: Each source, unit and sink whose facts count once standbys hold them, to the number of these.
+        together: The sinks that are shown together, by the place whose transactions they share.
     """
 
     dataflow: str
@@ -167,6 +175,7 @@ class ProgramReport(msgspec.Struct, frozen=True):
     forgets: Mapping[str, str]
     requests: Mapping[str, int]
     held: Mapping[str, int]
+    together: Sequence[SinkGroup]
 
 
 def plan_of(
@@ -198,7 +207,15 @@ def plan_of(
         held=planned.depths(),
         forgets=_forgets(planned),
         requests=requests_a_day(planned),
+        together=list(_together(planned)),
     )
+
+
+def _together(plan: Plan) -> Iterator[SinkGroup]:
+    for group in plan.groups:
+        shares = plan.sinks[group[0]].sink.capabilities.shares_transaction
+        assert shares is not None
+        yield SinkGroup(shares.shared_place, group)
 
 
 def _forgets(plan: Plan) -> dict[str, str]:

@@ -83,6 +83,20 @@ class InFlightStatus(msgspec.Struct, frozen=True):
     bytes: int
 
 
+class TogetherStatus(msgspec.Struct, frozen=True):
+    """Sinks that are shown together.
+
+    Attributes:
+        step: The last step that all of them hold by the log, -1 for none.
+        held_by: The sinks whose next step is not computed yet, by the log, while another sink's is: the others wait
+            for it. Empty if no sink waits for another.
+    """
+
+    sinks: list[str]
+    step: int
+    held_by: list[str]
+
+
 class DataflowStatus(msgspec.Struct, frozen=True):
     """The state of a dataflow by its log.
 
@@ -103,6 +117,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
         activity: What the units of a living owner have done, as it has reported last.
         adoptable: What the owner has in memory is in scratch of this computer: if the driver alone dies, no recorded
             step is executed again.
+        together: The sinks that are shown together.
     """
 
     dataflow: str
@@ -124,6 +139,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
     adoptable: bool = False
     standbys: list[StandbyReport] = []
     activity: ActivityReport | None = None
+    together: list[TogetherStatus] = []
 
     def __getattr__(self, name: str) -> Mapping[str, Any]:
         if name in self.numbers:
@@ -231,7 +247,17 @@ def status_of(
         in_flight=list(_in_flight(history, monitor, graph)),
         scratch=scratch,
         numbers=_numbers(history, units, operators),
+        together=list(_together(history, program)),
     )
+
+
+def _together(history: LogHistory, program: Program) -> Iterator[TogetherStatus]:
+    held = last_held(program, history)
+    for group in program.groups:
+        executed = {sink: history.last_executed(program.graph.inputs[sink][0].source) for sink in group}
+        last = max(executed.values())
+        behind = [sink for sink in group if held[sink] < last and executed[sink] < last]
+        yield TogetherStatus(list(group), min(held[sink] for sink in group), behind)
 
 
 def _numbers(

@@ -24,12 +24,15 @@ from boatlift.storage.records.live import LiveRecords
 from boatlift.times import AnyFrontier, ArrivalOrder, EpochBoundaries, Feedback, Loop, Sequence, frontier_of, last_epoch
 
 
-def sources_that_meet(graph: RecoveryGraph) -> list[frozenset[str]]:
+def sources_that_meet(graph: RecoveryGraph, together: Iterable[tuple[str, ...]] = ()) -> list[frozenset[str]]:
     """Return the sets of sources with common steps: two or more each, and no source in two of them.
 
-    Two sources have common steps if a processor takes the messages of both at their own times, or if they share a
-    partner. A processor in arrival order takes each message at a time of its own: there, and downstream of it, sources
-    do not meet.
+    Two sources have common steps if a processor takes the messages of both at their own times, if sinks behind both are
+    shown together, or if they share a partner. A processor in arrival order takes each message at a time of its own:
+    there, and downstream of it, sources do not meet.
+
+    Args:
+        together: The sinks of each group that is shown together.
     """
     groups: list[frozenset[str]] = []
     above: dict[str, frozenset[str]] = {}
@@ -43,10 +46,11 @@ def sources_that_meet(graph: RecoveryGraph) -> list[frozenset[str]]:
             above[name] = frozenset()
         else:
             above[name] = frozenset().union(*senders)
-        if len(above[name]) > 1:
-            meeting = [group for group in groups if group & above[name]]
-            groups = [group for group in groups if not group & above[name]]
-            groups.append(above[name].union(*meeting))
+    sinks = [frozenset().union(*map(above.__getitem__, group)) for group in together]
+    for common in (each for each in (*above.values(), *sinks) if len(each) > 1):
+        meeting = [group for group in groups if group & common]
+        groups = [group for group in groups if not group & common]
+        groups.append(common.union(*meeting))
     return groups
 
 
@@ -169,9 +173,13 @@ def build(
         processors[edge.target].senders.append((edge, processors[edge.source]))
         processors[edge.source].receivers.append((edge, processors[edge.target]))
     sources = {name: p for name, p in processors.items() if isinstance(p, SourceProcessor)}
-    for group in sources_that_meet(graph):
-        for name in group:
-            sources[name].partners = [sources[other] for other in sorted(group - {name})]
+    for members in program.groups:
+        group = tuple(p for name in members if isinstance(p := processors[name], SinkProcessor))
+        for sink in group:
+            sink.group = group
+    for meeting in sources_that_meet(graph, program.groups):
+        for name in meeting:
+            sources[name].partners = [sources[other] for other in sorted(meeting - {name})]
     return processors
 
 

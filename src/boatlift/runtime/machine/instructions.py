@@ -214,6 +214,17 @@ class CommitSink:
 
 
 @dataclass(frozen=True, slots=True)
+class CommitTogether:
+    """Make times visible at several sinks, each time at all of them in one act. Answers: those of each order.
+
+    Attributes:
+        orders: Of each sink; all have the same frontier, and begin at the same one.
+    """
+
+    orders: tuple[CommitSink, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReopenSink:
     """Ask a sink for its position, once no commit of an earlier incarnation can reach it any more.
 
@@ -270,6 +281,7 @@ Instruction = (
     | Persist
     | AppendLog
     | CommitSink
+    | CommitTogether
     | ReopenSink
     | CollectGarbage
     | Acknowledge

@@ -193,7 +193,8 @@ class Liveness:
         unkept = {source.name: source for source in self._sources if source.vertex.keeps_no_rows}
         return any(
             not unkept[name].done <= edge.projection.within(reader.done)
-            for name in self._backpressure.entangled(sink.name, unkept)
+            for member in sink.group
+            for name in self._backpressure.entangled(member.name, unkept)
             for edge, reader in unkept[name].receivers
         )
 

@@ -29,6 +29,7 @@ from boatlift.runtime.machine.liveness import Backpressure, Liveness
 from boatlift.runtime.machine.program import Program
 from boatlift.runtime.machine.progress import MachineProgress, TransitionLog
 from boatlift.runtime.machine.recover import carry_out
+from boatlift.runtime.machine.release import Releases
 from boatlift.runtime.machine.soft_frames import SoftFrames, adopt
 from boatlift.runtime.machine.steps import StepOrders
 from boatlift.storage.records.facts import GarbageCollection, LoopEnd, StepDigest
@@ -84,7 +85,6 @@ class StateMachine:
         self.processors = build(program, records, clock_of, size_of)
         self.sources = tuple(p for p in self.processors.values() if isinstance(p, SourceProcessor))
         self.sinks = tuple(p for p in self.processors.values() if isinstance(p, SinkProcessor))
-        self._carriers = carriers
         self.durable = DurableFacts(
             program.graph, self.monitor, records, self._new_monitor, rides=bool(carriers), depths=depths
         )
@@ -92,7 +92,8 @@ class StateMachine:
             self.monitor.committed(sink, frontier)
         self.backpressure = Backpressure(self.processors, messages_ahead, bytes_ahead, size_of)
         self.finished = False
-        self._gate = ReleaseGate(program.graph, self.processors, self.durable)
+        gate = ReleaseGate(program.graph, self.processors, self.durable)
+        self._releases = Releases(self.monitor, self.durable, gate, carriers)
         self._steps = StepOrders(self.durable, steps_per_job)
         self._soft = SoftFrames(self.processors, self.durable)
         self._garbage = GarbageCollector(
@@ -398,7 +399,7 @@ class StateMachine:
         if p.running and not p.prepared and not p.rebuild and (prepare := self._steps.prepare(p)) is not None:
             self._outbox.append(prepare)
         if isinstance(p, SinkProcessor):
-            self._commit(p)
+            self._outbox += self._releases.orders(p)
         if isinstance(p, BatchEpochs) and not self._stops_at_once:
             self._outbox += p.questions()
         self._outbox += p.timer()
@@ -440,34 +441,8 @@ class StateMachine:
         p.done = over
         self._report_done(p)
 
-    def _commit(self, sink: SinkProcessor) -> None:
-        """Hand a sink the times that may be released."""
-        if sink.busy or not sink.waits:
-            return
-        limit = self._gate.limit(sink.name)
-        prefixes = [prefix for prefix in sink.prefixes() if limit is None or prefix <= limit]
-        if not prefixes:
-            return
-        frontier, rests = _released(self.monitor, sink, prefixes), instructions.Rests.STORED
-        for monitor, grade in (
-            (self.durable.held, instructions.Rests.HELD),
-            (self.durable.written if sink.name in self._carriers else None, instructions.Rests.CARRIED),
-        ):
-            if monitor is not None and frontier != prefixes[-1]:
-                further = _released(monitor, sink, prefixes)
-                if further is not None and further != frontier and not further <= sink.held:
-                    frontier, rests = further, grade
-                    self.durable.carry(rides=grade is instructions.Rests.CARRIED)
-        if frontier is not None and not frontier <= sink.held:  # the durable facts know later what a sink holds
-            self._outbox.append(sink.commit(frontier, rests))
-
     def _new_monitor(self) -> Monitor:
         monitor = Monitor(self.graph, self.program.orders, checked=False)
         for sink in self.sinks:
             monitor.committed(sink.name, sink.held)
         return monitor
-
-
-def _released(monitor: Monitor, sink: SinkProcessor, prefixes: Sequence[AnyFrontier]) -> AnyFrontier | None:
-    at_once = monitor.releasable(sink.name, prefixes)
-    return None if at_once is None else monitor.one_epoch_at_a_time(sink.name, at_once)

@@ -106,6 +106,7 @@ class Program:
         durabilities: Processor to durability; a processor that is left out is `Ephemeral`.
         orders: Each processor of a sequence domain to its arrival order, empty yet.
         cuts: Each batch to the ends of its epochs, empty yet.
+        groups: The sinks that are shown together; they have the same times, and a ledger each.
 
     Raises:
         InvalidError: `[BAD_POLICY]` a processor cannot have its durability; `[BAD_PROJECTION]` a batch reads a
@@ -116,6 +117,7 @@ class Program:
     durabilities: Mapping[str, Durability] = field(default_factory=dict)
     orders: Mapping[str, ArrivalOrder] = field(default_factory=dict)
     cuts: Mapping[str, EpochBoundaries] = field(default_factory=dict)
+    groups: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         for name, vertex in self.graph.vertices.items():

@@ -321,7 +321,7 @@ class EvolvingOwner:
 
     def _place(self, order: instructions.CommitSink) -> None:
         try:
-            self._commits.place(order, self._commits.held[order.sink], self._recorded, lambda _: nullcontext())
+            self._commits.place((order,), self._commits.held[order.sink], self._recorded, lambda _: nullcontext())
         except UnrecordedError as error:
             raise error.cause from error
         self._commits.held[order.sink] = last_of(order.frontier)

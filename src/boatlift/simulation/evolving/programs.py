@@ -125,6 +125,7 @@ class EvolvingProgram:
     ticks = None
     keep = None
     determinants: ClassVar[Mapping[str, int]] = {}
+    groups = ()
 
     def check(self) -> None:
         """Do nothing: no function is compiled."""

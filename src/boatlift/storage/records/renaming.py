@@ -66,6 +66,8 @@ class Renaming:
                 reads = about["reads"]
                 reads = self.name(reads) if isinstance(reads, str) else [self.name(each) for each in reads]
                 about = {**about, "reads": reads}
+            if kind == "sink" and "together" in about:
+                about = {**about, "together": sorted(map(self.name, about["together"]))}
             made[f"{kind} {self.name(name)}"] = about
         return made
 

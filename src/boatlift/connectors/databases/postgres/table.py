@@ -149,6 +149,7 @@ class PostgresTable(SinkTable["psycopg.Connection[Any]"]):
         if self._weighted:
             sent[WEIGHT] = "bigint"
         columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in sent.items())
+        connection.execute(f"DROP TABLE IF EXISTS {_STEP}")  # of another sink in the same transaction
         connection.execute(f"CREATE TEMP TABLE _boatlift_step ({columns}) ON COMMIT DROP")
         self._copy(connection, _STEP, rows)
 

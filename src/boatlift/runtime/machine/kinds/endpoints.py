@@ -107,6 +107,7 @@ class SinkProcessor(EpochOrdered):
         staged: Each time beyond `held` with messages, and these messages.
         placing: The frontier of the commit under way; None if none is.
         asked: The sink was asked for its position, and has not answered.
+        group: The sinks that are shown together, this one among them.
     """
 
     def __init__(self, vertex: Vertex, durability: Durability, inputs: tuple[Edge, ...]) -> None:
@@ -115,6 +116,7 @@ class SinkProcessor(EpochOrdered):
         self.staged: dict[Any, tuple[Message, ...]] = {}
         self.placing: AnyFrontier | None = None
         self.asked = False
+        self.group: tuple[SinkProcessor, ...] = (self,)
 
     @property
     def busy(self) -> bool:
@@ -147,7 +149,9 @@ class SinkProcessor(EpochOrdered):
 
     def missing_senders(self) -> list[MachineProcessor]:
         # A time is released after facts that may need further steps of the senders.
-        return [sender for _, sender in self.senders] if self.waits else super().missing_senders()
+        if not self.waits:
+            return super().missing_senders()
+        return [sender for member in self.group for _, sender in member.senders]
 
     def prefixes(self) -> list[AnyFrontier]:
         """Return the frontiers that could be released next, in rising order."""

@@ -1,0 +1,132 @@
+"""Sinks that are shown together, in real processes that are killed, while a reader polls all of them."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from connectors.sink_cases import MysqlCase, PostgresCase
+from support import mysql, postgres
+from support.flow_processes import FlowProcesses
+from support.waiting import until
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+ROWS, KEYS = 30, 7
+
+PROGRAM = f"""
+import boatlift as bl
+from pyspark.sql import functions as F
+
+flow = bl.Dataflow("mine")
+rows = flow.source("rows", bl.generator({{"i": "id", "k": "id % {KEYS}"}}, rows_per_step={ROWS}))
+rows.sink("all", SINK(table="everything", key=["i"]))
+sums = rows.group_by("k").agg("sums", F.count("*").alias("n"), policy=bl.Lazy(every=5))
+sums.sink("totals", SINK(table="sums", key=["k"]))
+flow.together("all", "totals")
+"""
+
+COUNTED = "SELECT (SELECT count(*) FROM everything), (SELECT coalesce(sum(n), 0) FROM sums)"
+"""One statement reads one snapshot, in each of the databases."""
+
+Counts = tuple[int, int]
+
+
+def in_sqlite(folder: Path) -> Callable[[], Counts]:
+    def counts() -> Counts:
+        if not (folder / "out.db").exists():
+            return 0, 0
+        with closing(sqlite3.connect(f"file:{folder / 'out.db'}?mode=ro", uri=True, timeout=60)) as database:
+            there = database.execute("SELECT count(*) FROM sqlite_schema WHERE name IN ('everything', 'sums')")
+            return database.execute(COUNTED).fetchone() if there.fetchone() == (2,) else (0, 0)
+
+    return counts
+
+
+def in_server(query: Callable[[str], list[tuple[int, int]]], schema: str) -> Callable[[], Counts]:
+    def counts() -> Counts:
+        there = query(
+            f"SELECT count(*) FROM information_schema.tables WHERE table_schema = {schema} "
+            "AND table_name IN ('everything', 'sums')"
+        )
+        if there[0][0] < 2:
+            return 0, 0
+        one, other = query(COUNTED)[0]
+        return int(one), int(other)
+
+    return counts
+
+
+@contextmanager
+def reader(counts: Callable[[], Counts]) -> Iterator[list[Counts]]:
+    """Look at all tables again and again, beside the block; the list has what was seen, each once in a row."""
+    seen, over, errors = list[Counts](), threading.Event(), list[BaseException]()
+
+    def look() -> None:
+        try:
+            while not over.is_set():
+                if (now := counts()) not in seen[-1:]:
+                    seen.append(now)
+        except BaseException as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join()
+    assert errors == []
+
+
+def killed_and_taken_over(folder: Path, sink: str, counts: Callable[[], Counts]) -> None:
+    with ExitStack() as stack, reader(counts) as seen:
+        flow = FlowProcesses(folder, stack, PROGRAM.replace("SINK(", sink))
+        owner = flow.run()
+        until(lambda: len(seen) > 5)
+        standby = flow.standby()
+        owner.send_signal(signal.SIGKILL)
+        shown = len(seen)
+        until(lambda: len(seen) > shown + 10)
+        standby.send_signal(signal.SIGKILL)
+        standby.wait()
+        shown = len(seen)
+        last = flow.run()
+        until(lambda: len(seen) > shown + 10)
+        last.send_signal(signal.SIGINT)
+        assert last.wait() == 0
+        flow.command("status")
+    apart = [pair for pair in seen if pair[0] != pair[1]]
+    assert apart == [], "a reader has seen a step in one table and not in the other"
+    assert all(one % ROWS == 0 for one, _ in seen), "a reader has seen a part of a step"
+    assert seen == sorted(seen), "rows were lost, or taken back"
+    assert len(seen) > 25
+
+
+def test_a_reader_sees_a_step_in_all_tables_of_a_file_or_in_none(tmp_path: Path) -> None:
+    killed_and_taken_over(tmp_path, "bl.sqlite('out.db', ", in_sqlite(tmp_path))
+
+
+@pytest.mark.postgres
+@pytest.mark.usefixtures("postgres_server")
+def test_a_reader_sees_a_step_in_all_tables_of_postgres_or_in_none(tmp_path: Path) -> None:
+    for table in ("everything", "sums"):
+        PostgresCase.on.query(f"DROP TABLE IF EXISTS {table}")
+    killed_and_taken_over(
+        tmp_path, f"bl.postgres({postgres.CONNINFO!r}, ", in_server(postgres.query, "current_schema()")
+    )
+
+
+@pytest.mark.mysql
+@pytest.mark.usefixtures("mysql_server")
+def test_a_reader_sees_a_step_in_all_tables_of_mysql_or_in_none(tmp_path: Path) -> None:
+    for table in ("everything", "sums"):
+        MysqlCase.on.query(f"DROP TABLE IF EXISTS {table}")
+    killed_and_taken_over(tmp_path, f"bl.mysql({mysql.url()!r}, ", in_server(mysql.query, "database()"))
