@@ -8,13 +8,19 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import functions as F
 
+import boatlift as bl
 from connectors.sink_cases import MysqlCase, PostgresCase
 from support import mysql, postgres
 from support.flow_processes import FlowProcesses
 from support.waiting import until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -130,3 +136,27 @@ def test_a_reader_sees_a_step_in_all_tables_of_mysql_or_in_none(tmp_path: Path) 
     for table in ("everything", "sums"):
         MysqlCase.on.query(f"DROP TABLE IF EXISTS {table}")
     killed_and_taken_over(tmp_path, f"bl.mysql({mysql.url()!r}, ", in_server(mysql.query, "database()"))
+
+
+def test_a_changed_program_gives_all_tables_what_differs_in_one_act(tmp_path: Path, spark: SparkSession) -> None:
+    def flow(kept: str) -> bl.Dataflow:
+        made = bl.Dataflow("changed")
+        source = made.source("rows", bl.generator({"i": "id", "k": f"id % {KEYS}"}, rows_per_step=5000, steps=3))
+        rows = source.transform("kept", lambda df: df.where(kept))
+        each = rows.group_by("i").agg("each", F.count("*").alias("n"), policy=bl.Lazy(every=2))
+        each.sink("all", bl.sqlite(tmp_path / "out.db", table="everything", key=["i"]))
+        sums = rows.group_by("k").agg("sums", F.count("*").alias("n"), policy=bl.Lazy(every=2))
+        sums.sink("totals", bl.sqlite(tmp_path / "out.db", table="sums", key=["k"]))
+        made.together("all", "totals")
+        return made
+
+    counts = in_sqlite(tmp_path)
+    bl.run(flow("i % 2 = 0"), tmp_path / "store", available_now=True, spark=spark)
+    assert counts() == (7500, 7500)
+    with reader(counts) as seen:
+        until(lambda: seen == [(7500, 7500)])
+        changed = flow("i % 3 = 0")
+        plan = bl.evolution(changed, tmp_path / "store", spark=spark)
+        bl.run(changed, tmp_path / "store", available_now=True, evolve=plan.id, spark=spark)
+        until(lambda: len(seen) > 1)
+    assert seen == [(7500, 7500), (5000, 5000)]
