@@ -297,7 +297,9 @@ def test_windows_that_end_give_what_is_said(weeks: Path, spark: SparkSession) ->
     assert len(found) > 100
 
 
-def test_sinks_are_shown_together_as_is_said(weeks: Path, spark: SparkSession) -> None:
+def test_sinks_are_shown_together_as_is_said(
+    weeks: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
     for week in sorted((weeks / "weeks").iterdir())[2:]:
         week.unlink()
     (added,), (query,) = blocks(TOGETHER, "python"), blocks(TOGETHER, "sql")
@@ -307,6 +309,8 @@ def test_sinks_are_shown_together_as_is_said(weeks: Path, spark: SparkSession) -
         one, other = database.execute(query.text).fetchone()
     assert one == other > 1000
     assert bl.status("out/store").together[0].held_by == []
+    show_plan(flow, as_json=False)
+    assert "Shown together: answers and origins, a step of all" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_loop_gives_what_is_said(weeks: Path, spark: SparkSession) -> None:

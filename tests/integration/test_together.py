@@ -108,7 +108,7 @@ def killed_and_taken_over(folder: Path, sink: str, counts: Callable[[], Counts])
         until(lambda: len(seen) > shown + 10)
         last.send_signal(signal.SIGINT)
         assert last.wait() == 0
-        flow.command("status")
+        assert "all and totals are shown together: steps up to" in flow.command("status")
     apart = [pair for pair in seen if pair[0] != pair[1]]
     assert apart == [], "a reader has seen a step in one table and not in the other"
     assert all(one % ROWS == 0 for one, _ in seen), "a reader has seen a part of a step"
