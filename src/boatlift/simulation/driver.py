@@ -477,7 +477,8 @@ class SimulatedDriver:
             self._world.place(self.owner, orders, die, note)
         if not self.timeout:
             self._world.place(self.owner, orders, self._disk.die, note)
-            self.outstanding += [events.SinkCommitted(each.sink, each.incarnation, each.frontier) for each in orders]
+            told = [each for each in orders if self._world.is_reopened(each)] or orders  # whose answers are void
+            self.outstanding += [events.SinkCommitted(each.sink, each.incarnation, each.frontier) for each in told]
             return
         self.timeout = False
         self.outstanding += [events.CommitUnknown(each.sink, each.incarnation, each.frontier) for each in orders]

@@ -192,7 +192,7 @@ class World:
         for order in orders:
             if owner < self._owners[order.sink]:
                 raise FencedError("FENCED", f"{order.sink} has a newer owner")
-        if any(order.incarnation < self._lives.get(order.sink, 0) for order in orders):
+        if any(map(self.is_reopened, orders)):
             return
         for order in orders:
             held = self.held[order.sink]
@@ -212,6 +212,10 @@ class World:
             if (tail := note()) is not None:
                 self.notes[first.sink] = tail
             die()
+
+    def is_reopened(self, order: instructions.CommitSink) -> bool:
+        """Return whether a sink was asked for its position since an order, which is void then."""
+        return order.incarnation < self._lives.get(order.sink, 0)
 
     def _check_groups(self, orders: Sequence[instructions.CommitSink]) -> None:
         """Check that sinks which are shown together are handed their times at once."""
