@@ -20,13 +20,13 @@ from boatlift.simulation.order_of_acts import OrderOfActs
 from boatlift.simulation.processors import Memory, digest_of, rows_of
 from boatlift.simulation.recipes import Role
 from boatlift.simulation.world import Deliveries, World
-from boatlift.storage.group_commit import Entry, GroupCommit
+from boatlift.storage.group_commit import GroupCommit, StreamEntry
 from boatlift.storage.log import Log
 from boatlift.storage.log_reader import LogReader
 from boatlift.storage.records.codec import encode_tail
 from boatlift.storage.records.facts import Determinant, Fact, Truncation, survives
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.records import Claim, Members, Record, Stopped
+from boatlift.storage.records.records import Claim, Membership, Record, Stopped
 from boatlift.storage.records.soft_checkpoints import SoftCheckpoint, SoftFrame
 from boatlift.storage.records.stream import Tail
 from boatlift.storage.store import Store
@@ -52,7 +52,7 @@ class Takeover:
     tail: HeldTail
 
 
-Gather = Callable[[int, Members, HeldTail | None, Callable[[Collection[Tail]], bool]], list[Tail]]
+GatherTails = Callable[[int, Membership, HeldTail | None, Callable[[Collection[Tail]], bool]], list[Tail]]
 """Returns what members hold: takes the claimant's token, the members, its own tail, and whether it may do without."""
 
 
@@ -95,7 +95,7 @@ class SimulatedDriver:
         host: str = "",
         takeover: Takeover | None = None,
         meanwhile: Callable[[], None] = lambda: None,
-        gather: Gather = lambda *_: [],
+        gather: GatherTails = lambda *_: [],
     ) -> None:
         self._world, self._rng, self._trace = world, rng, trace
         self.host, self.finished, self.stopped = host, False, False
@@ -185,7 +185,7 @@ class SimulatedDriver:
             self._world.without_ledger or found.rests > found.end
         )
 
-    def _tail(self, start: int, entries: tuple[Entry, ...] = ()) -> Tail:
+    def _tail(self, start: int, entries: tuple[StreamEntry, ...] = ()) -> Tail:
         return Tail(self._log.store_id, self.owner, start, 0, entries)
 
     def _note(self, rests: instructions.Rests) -> Tail | None:

@@ -14,7 +14,7 @@ from boatlift.storage.log import Log
 from boatlift.storage.log_reader import LogReader
 from boatlift.storage.records.facts import Fact
 from boatlift.storage.records.live import LiveRecords
-from boatlift.storage.records.stream import Found, Tail, found_behind
+from boatlift.storage.records.stream import FoundEntries, Tail, found_behind
 from boatlift.times import AnyFrontier, Frontier, frontier_of
 
 
@@ -52,7 +52,7 @@ def check_nothing_lost(world: World, machine: StateMachine) -> None:
         assert acknowledged <= done, f"{acknowledged} was acknowledged to {source}, which begins after {done}"
 
 
-def carried_behind(world: World, log: LogReader, held: Iterable[Tail] = ()) -> Found:
+def carried_behind(world: World, log: LogReader, held: Iterable[Tail] = ()) -> FoundEntries:
     """Return what the sinks carry, and standbys hold, behind the end of a log."""
     return found_behind([*world.notes.values(), *held], log.store_id, log.begun, log.entries)
 

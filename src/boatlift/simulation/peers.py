@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from boatlift.runtime.peers.holding import Held, HeldTail, Hold, Promised, Refused, missing
+from boatlift.runtime.peers.holding import HeldTail, HeldUpTo, Hold, Promised, Refused, missing
 from boatlift.simulation.driver import SimulatedDriver
 from boatlift.simulation.recipes import Recipe
 from boatlift.simulation.standbys import SimulatedStandby
 from boatlift.storage.records.codec import decode_tail
-from boatlift.storage.records.records import Members
+from boatlift.storage.records.records import Membership
 from boatlift.storage.records.stream import Tail
 
 SHARE = 0.5  # of the seeds with standbys
@@ -40,7 +40,7 @@ def depths_of(recipe: Recipe, rng: random.Random) -> dict[str, int]:
 @dataclass(slots=True)
 class _Connection:
     to_standby: deque[Hold] = field(default_factory=deque)
-    to_owner: deque[Held | Refused | Promised] = field(default_factory=deque)
+    to_owner: deque[HeldUpTo | Refused | Promised] = field(default_factory=deque)
 
 
 class Peers:
@@ -89,7 +89,7 @@ class Peers:
                     connection.to_owner.append(answer)
             case "to owner" if connection.to_owner:
                 match connection.to_owner.popleft():
-                    case Held() as held:
+                    case HeldUpTo() as held:
                         assert driver.holders.held(held), f"{tail.life} holds more than it was sent"
                         driver.tell_held()
                     case Refused():
@@ -98,7 +98,7 @@ class Peers:
     def gather(
         self,
         token: int,
-        members: Members,
+        members: Membership,
         own: HeldTail | None,
         standbys: Sequence[SimulatedStandby],
         meanwhile: Callable[[], None],

@@ -23,7 +23,7 @@ from boatlift.simulation.standbys import HOSTS, OwnerProcesses, SimulatedStandby
 from boatlift.simulation.world import World
 from boatlift.storage.log import Log
 from boatlift.storage.log_reader import LogReader
-from boatlift.storage.records.records import Members
+from boatlift.storage.records.records import Membership
 from boatlift.storage.records.stream import Tail
 
 MOST_ACTS = 20_000
@@ -237,7 +237,7 @@ class Simulation:
         )
 
     def _gather(
-        self, token: int, members: Members, own: HeldTail | None, goes_on: Callable[[Collection[Tail]], bool]
+        self, token: int, members: Membership, own: HeldTail | None, goes_on: Callable[[Collection[Tail]], bool]
     ) -> list[Tail]:
         def meanwhile() -> None:
             self._meanwhile()

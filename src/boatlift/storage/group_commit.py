@@ -22,7 +22,7 @@ from boatlift.storage.log import Log
 from boatlift.storage.records.records import Record
 from boatlift.storage.records.soft_checkpoints import SoftCheckpoint, SoftFrame
 
-Entry = tuple[Record, ...]
+StreamEntry = tuple[Record, ...]
 
 Callback = Callable[[BaseException | None], None]
 """Called once: with None when the records are durable, or with the error if they may not be."""
@@ -83,7 +83,7 @@ class KeptFrames(ABC):
 class Entered(Protocol):
     """Is told of the entries of the stream (`records/stream.py`), in order; must return at once."""
 
-    def entered(self, place: int, entry: Entry) -> None:
+    def entered(self, place: int, entry: StreamEntry) -> None:
         """An entry was submitted."""
 
     def stored(self, end: int) -> None:
@@ -108,7 +108,7 @@ class GroupCommit:
         self._log, self._soft, self._told = log, soft, told
         self.waiting: list[Submission] = []
         self.failure: BaseException | None = None
-        self._stored, self._behind = -1, deque[Entry]()
+        self._stored, self._behind = -1, deque[StreamEntry]()
         self._storing = threading.Lock()
 
     def submit(self, records: Sequence[Record], callback: Callback, frame: SoftFrame | None = None) -> int:
@@ -134,7 +134,7 @@ class GroupCommit:
             if self._told is not None:
                 self._told.stored(self._stored)
 
-    def tail(self) -> tuple[int, tuple[Entry, ...]]:
+    def tail(self) -> tuple[int, tuple[StreamEntry, ...]]:
         """Return the entries that are not known to be stored, all that were submitted, and the place of the first."""
         with self._storing:
             return max(self._stored, 0), tuple(self._behind)
@@ -215,7 +215,7 @@ class GroupWriter:
             self._changed.notify_all()
             return place
 
-    def tail(self) -> tuple[int, tuple[Entry, ...]]:
+    def tail(self) -> tuple[int, tuple[StreamEntry, ...]]:
         return self._commit.tail()
 
     def manifest_if_it_pays(self, frees: int) -> bool:

@@ -18,7 +18,7 @@ from boatlift.storage.records.manifest_objects import FACTS_AN_OBJECT, FactObjec
 from boatlift.storage.records.records import (
     Claim,
     FactsObject,
-    Members,
+    Membership,
     NamesObject,
     Record,
     Settled,
@@ -210,7 +210,7 @@ class LogReader:
         return self.members is not None or (owner is not None and owner.rides)
 
     @property
-    def members(self) -> Members | None:
+    def members(self) -> Membership | None:
         """The standbys that may hold entries of the newest owner that has begun, which the log lacks."""
         members = self.history.members
         return members if members is not None and members.token == self.begun and not self.settled else None

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from boatlift.runtime.peers import holding
-from boatlift.runtime.peers.holding import Held, HeldTail, Hold, Holders, Promised, Refused, missing
-from boatlift.storage.records.records import Members, Stopped
+from boatlift.runtime.peers.holding import HeldTail, HeldUpTo, Hold, Holders, Promised, Refused, missing
+from boatlift.storage.records.records import Membership, Stopped
 
 
 def entry(place: int) -> bytes:
@@ -37,24 +37,24 @@ def say(made: Holders, life: str) -> None:
     """Let a standby hold all that it is sent."""
     sent = made.to_send(life)
     assert sent is not None
-    assert made.held(Held(3, life, sent.start + len(sent.entries)))
+    assert made.held(HeldUpTo(3, life, sent.start + len(sent.entries)))
 
 
 def test_a_standby_holds_an_interval_of_the_newest_stream() -> None:
     tail = HeldTail("a")
-    assert tail.hold(hold(3, 5, 7)) == Held(3, "a", 7)
-    assert tail.hold(hold(3, 6, 9)) == Held(3, "a", 9), "what it has already counts once"
-    assert tail.hold(hold(3, 11, 12)) == Held(3, "a", 9), "a gap is not bridged"
+    assert tail.hold(hold(3, 5, 7)) == HeldUpTo(3, "a", 7)
+    assert tail.hold(hold(3, 6, 9)) == HeldUpTo(3, "a", 9), "what it has already counts once"
+    assert tail.hold(hold(3, 11, 12)) == HeldUpTo(3, "a", 9), "a gap is not bridged"
     assert tail.promise(4) == Promised(4, "a", tuple(map(entry, range(5, 9))))
-    assert tail.hold(hold(4, 1, 2)) == Held(4, "a", 2)
+    assert tail.hold(hold(4, 1, 2)) == HeldUpTo(4, "a", 2)
     assert tail.promise(4) == Promised(4, "a", (entry(1),)), "what it held of the owner before is stored, or void"
 
 
 def test_what_is_stored_is_dropped_and_what_comes_behind_it_joins() -> None:
     tail = HeldTail("a")
     tail.hold(hold(3, 0, 4))
-    assert tail.hold(hold(3, 4, 5, stored=3)) == Held(3, "a", 5)
-    assert tail.hold(hold(3, 8, 9, stored=8)) == Held(3, "a", 9), "all before is in the log"
+    assert tail.hold(hold(3, 4, 5, stored=3)) == HeldUpTo(3, "a", 5)
+    assert tail.hold(hold(3, 8, 9, stored=8)) == HeldUpTo(3, "a", 9), "all before is in the log"
     assert tail.promise(3) == Promised(3, "a", (entry(8),))
 
 
@@ -94,7 +94,7 @@ def test_behind_a_change_of_the_members_nothing_counts_until_it_is_stored() -> N
     made = holders(1, "a")
     made.connected("b", "host")
     change = made.change()
-    assert change == Members(3, {"a": "host", "b": "host"}, 1)
+    assert change == Membership(3, {"a": "host", "b": "host"}, 1)
     made.entered(2, (change,))
     made.entered(3, (Stopped(),))
     say(made, "a")
@@ -108,10 +108,10 @@ def test_a_standby_cannot_hold_more_than_it_was_sent() -> None:
     made = holders(2, "a")
     made.to_send("a")
     made.entered(3, (Stopped(),))
-    assert not made.held(Held(3, "a", 9))
+    assert not made.held(HeldUpTo(3, "a", 9))
     assert made.count(1) == 3, "the entries that it was sent are all that counts"
-    assert made.held(Held(2, "a", 99)), "an answer to another owner says nothing"
-    assert made.held(Held(3, "z", 99))
+    assert made.held(HeldUpTo(2, "a", 99)), "an answer to another owner says nothing"
+    assert made.held(HeldUpTo(3, "z", 99))
     assert made.count(1) == 3
 
 
@@ -171,7 +171,7 @@ def test_what_is_watched_is_due_once_and_never_once_the_log_has_it() -> None:
 def test_so_many_promises_that_one_of_the_holders_is_among_them(
     lives: str, depth: int, promised: str, needed: int
 ) -> None:
-    members = Members(3, dict.fromkeys(lives, "host"), depth)
+    members = Membership(3, dict.fromkeys(lives, "host"), depth)
     assert missing(members, promised) == (needed, sorted(set(lives) - set(promised)))
 
 
@@ -183,8 +183,8 @@ def test_what_counts_is_found_by_any_claimant_with_enough_promises(seed: int) ->
     owner, tails = Holders(3, 3, depth, lambda place, _: entry(place)), dict[str, HeldTail]()
     on_the_way: dict[str, list[Hold]] = {}
     submitted = stored = counted = 0
-    members: Members | None = None
-    changes: dict[int, Members] = {}
+    members: Membership | None = None
+    changes: dict[int, Membership] = {}
     for number in range(rng.randint(5, 120)):
         match rng.choice(
             ("submit", "submit", "store", "join", "die", "break", "send", "send", "come", "come", "change")
@@ -220,7 +220,7 @@ def test_what_counts_is_found_by_any_claimant_with_enough_promises(seed: int) ->
             case "come" if any(on_the_way.values()):
                 life = rng.choice([life for life, sent in on_the_way.items() if sent])
                 answer = tails[life].hold(on_the_way[life].pop(0))
-                assert isinstance(answer, Held)
+                assert isinstance(answer, HeldUpTo)
                 assert owner.held(answer)
         counted = max(counted, owner.count(depth))
         if members is None or missing(members, tails)[0]:

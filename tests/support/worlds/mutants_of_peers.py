@@ -13,7 +13,7 @@ from boatlift.simulation.standbys import Standbys
 from boatlift.simulation.world import Deliveries
 from boatlift.storage.records.codec import decode_tail
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.records import Members
+from boatlift.storage.records.records import Membership
 from support.worlds.mutant import Mutant
 
 __all__ = ["MUTANTS_OF_PEERS"]
@@ -77,7 +77,7 @@ def _under_a_name_of_a_dead_one(self: Any) -> None:
 def _of_the_members_before(self: Any, record: Any) -> None:
     before = self.members
     _apply(self, record)
-    if isinstance(record, Members) and before is not None and before.token == record.token:
+    if isinstance(record, Membership) and before is not None and before.token == record.token:
         self.members = before
 
 

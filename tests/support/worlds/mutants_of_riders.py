@@ -11,7 +11,7 @@ from boatlift.simulation.driver import SimulatedDriver
 from boatlift.simulation.world import World
 from boatlift.storage.group_commit import GroupCommit
 from boatlift.storage.records.facts import Truncation
-from boatlift.storage.records.stream import Found, Tail
+from boatlift.storage.records.stream import FoundEntries, Tail
 from support.worlds.mutant import Mutant
 
 __all__ = ["MUTANTS_OF_RIDERS"]
@@ -65,7 +65,7 @@ def _held_at_once(self: Any, sink: str, frontier: Any) -> None:
 
 MUTANTS_OF_RIDERS: dict[str, Mutant] = {
     "rider-unread": Mutant(
-        "what sinks carry is not read", {(driver, "carried_behind"): lambda *_: Found((), 0, False, 0, 0)}
+        "what sinks carry is not read", {(driver, "carried_behind"): lambda *_: FoundEntries((), 0, False, 0, 0)}
     ),
     "rider-of-one": Mutant("what one sink alone carries is read", {(driver, "carried_behind"): _of_one_sink}),
     "rider-stale": Mutant("what the acts of older owners carry counts", {(driver, "carried_behind"): _of_any_owner}),

@@ -22,11 +22,11 @@ from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.soft_checkpoints import SoftFile
 from boatlift.runtime.machine import events
 from boatlift.runtime.machine.instructions import AppendLog, CollectGarbage, CommitSink, Finish, Persist, Rests
-from boatlift.storage.group_commit import Entry, GroupWriter, complete
+from boatlift.storage.group_commit import GroupWriter, StreamEntry, complete
 from boatlift.storage.records.codec import encode_tail
 from boatlift.storage.records.facts import Checkpoint, Fact, StepDigest
 from boatlift.storage.records.payloads import names_of_runs, runs_of
-from boatlift.storage.records.records import Cursor, Members, Record, RunRef, Stopped, UnitWork
+from boatlift.storage.records.records import Cursor, Membership, Record, RunRef, Stopped, UnitWork
 from boatlift.storage.records.soft_checkpoints import SoftFrame
 from boatlift.storage.records.stream import Tail
 from boatlift.storage.store import Store
@@ -185,7 +185,7 @@ class LogCalls:
             self._holding.watch(place, depth, partial(complete, known, None, stored=False))
         return known.result()
 
-    def record_members(self, change: Members) -> None:
+    def record_members(self, change: Membership) -> None:
         if not self.finishing:
             self.write([change])
 
@@ -207,7 +207,7 @@ class LogCalls:
         """Return how far in this owner's stream the acts rest that are released by what members hold."""
         return encode_tail(self._tail(0 if self._holding is None else self._holding.reached))
 
-    def _tail(self, start: int, entries: tuple[Entry, ...] = ()) -> Tail:
+    def _tail(self, start: int, entries: tuple[StreamEntry, ...] = ()) -> Tail:
         log = self._context.log
         return Tail(log.store_id, log.owner + log.history.ahead, start, self._clock(), entries)
 

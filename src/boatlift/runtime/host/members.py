@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from boatlift.errors import UnavailableError
 from boatlift.runtime.host.event_loop import EventQueue
 from boatlift.runtime.machine.events import Event
-from boatlift.runtime.peers.holding import Held, HeldTail, Hold, Holders, Promised, Refused, missing
-from boatlift.storage.group_commit import Entry
+from boatlift.runtime.peers.holding import HeldTail, HeldUpTo, Hold, Holders, Promised, Refused, missing
+from boatlift.storage.group_commit import StreamEntry
 from boatlift.storage.records.codec import decode_tail
-from boatlift.storage.records.records import Members
+from boatlift.storage.records.records import Membership
 from boatlift.storage.records.stream import Tail
 
 ANSWER_SECONDS = 10.0  # a claimant waits so long before it asks whether it can do without
@@ -31,7 +31,7 @@ class MemberHolding:
         refused: A standby says that it is promised to a newer owner; called on the host's own thread.
     """
 
-    def __init__(self, queue: EventQueue, record: Callable[[Members], None], refused: Callable[[], None]) -> None:
+    def __init__(self, queue: EventQueue, record: Callable[[Membership], None], refused: Callable[[], None]) -> None:
         self._queue, self._record, self._refused = queue, record, refused
         self._holders: Holders | None = None
         self._wakes: dict[str, Callable[[], None]] = {}
@@ -74,7 +74,7 @@ class MemberHolding:
         with self._lock:
             return None if self._holders is None else self._holders.to_send(life)
 
-    def answered(self, answer: Held | Refused | Promised) -> None:
+    def answered(self, answer: HeldUpTo | Refused | Promised) -> None:
         match answer:
             case Promised():
                 with self._lock:
@@ -82,7 +82,7 @@ class MemberHolding:
                         self._promised[answer.life] = answer
             case Refused():
                 self._queue.put(self._ask_again)
-            case Held():
+            case HeldUpTo():
                 with self._lock:
                     if self._holders is None:
                         return
@@ -96,7 +96,7 @@ class MemberHolding:
         self._refused()
         return ()
 
-    def entered(self, place: int, entry: Entry) -> None:
+    def entered(self, place: int, entry: StreamEntry) -> None:
         with self._lock:
             assert self._holders is not None
             self._holders.entered(place, entry)
@@ -146,7 +146,7 @@ class MemberHolding:
 
 
 def gather(
-    members: Members,
+    members: Membership,
     own: HeldTail | None,
     known_as: int,
     promised: Callable[[], Mapping[str, Promised]],

@@ -38,13 +38,13 @@ from boatlift.runtime.machine.progress import MachineProgress
 from boatlift.runtime.peers.holding import HeldTail, Holders
 from boatlift.runtime.peers.owner import OwnerLink
 from boatlift.storage.bad_rows import drop_bad_rows
-from boatlift.storage.group_commit import Entry, GroupWriter
+from boatlift.storage.group_commit import GroupWriter, StreamEntry
 from boatlift.storage.identities import secret_of
 from boatlift.storage.records.codec import SoftHead, encode_tail
 from boatlift.storage.records.payloads import runs_of
-from boatlift.storage.records.records import UNITS, Members, Override, Record, Settled, SinkCommit
+from boatlift.storage.records.records import UNITS, Membership, Override, Record, Settled, SinkCommit
 from boatlift.storage.records.soft_checkpoints import SoftCheckpoint
-from boatlift.storage.records.stream import Found, Tail, found_behind
+from boatlift.storage.records.stream import FoundEntries, Tail, found_behind
 from boatlift.storage.store import Store
 from boatlift.times import Frontier, read_frontier
 
@@ -177,11 +177,11 @@ class OwnershipTerm:
             self._commits.begin(self._overrides, self._history)
             self._begin_engine(store, token, adopted)
 
-    def _found(self, tails: Iterable[Tail]) -> Found:
+    def _found(self, tails: Iterable[Tail]) -> FoundEntries:
         begun = self._log.begun + self._history.ahead
         return found_behind(tails, self._log.store_id, begun, self._log.entries)
 
-    def _record_members(self, change: Members) -> None:
+    def _record_members(self, change: Membership) -> None:
         if self._calls is not None:
             self._calls.record_members(change)
 
@@ -264,7 +264,7 @@ class OwnershipTerm:
         if self._depths:
             known_as = self._log.owner + self._history.ahead
 
-            def encode(place: int, entry: Entry) -> bytes:
+            def encode(place: int, entry: StreamEntry) -> bytes:
                 return encode_tail(Tail(self._log.store_id, known_as, place, self._clock(), (entry,)))
 
             told = self._holding

@@ -27,7 +27,7 @@ import msgspec
 
 from boatlift.errors import InvalidError
 from boatlift.runtime.peers.certificate import client_context, shows
-from boatlift.runtime.peers.holding import Held, Hold, Promised, Refused
+from boatlift.runtime.peers.holding import HeldUpTo, Hold, Promised, Refused
 
 NONCE_BYTES = PROOF_BYTES = 32
 MOST_BYTES = 1 << 20  # of a message
@@ -104,7 +104,7 @@ class PointAsked(msgspec.Struct, frozen=True, tag="point asked"):
     drop: bool = False
 
 
-PeerMessage = Hello | Beat | HandoverAsked | PointAsked | Answered | Hold | Held | Refused | Promised
+PeerMessage = Hello | Beat | HandoverAsked | PointAsked | Answered | Hold | HeldUpTo | Refused | Promised
 
 _DECODER = msgspec.msgpack.Decoder(PeerMessage)
 

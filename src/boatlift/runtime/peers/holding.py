@@ -21,8 +21,8 @@ from itertools import accumulate
 
 import msgspec
 
-from boatlift.storage.group_commit import Entry
-from boatlift.storage.records.records import Members
+from boatlift.storage.group_commit import StreamEntry
+from boatlift.storage.records.records import Membership
 
 MOST_BYTES = 1 << 19
 """A member is sent no more than so many bytes that the log lacks; release waits for the log, then."""
@@ -46,7 +46,7 @@ class Hold(msgspec.Struct, frozen=True, tag="hold"):
     stored: int
 
 
-class Held(msgspec.Struct, frozen=True, tag="held"):
+class HeldUpTo(msgspec.Struct, frozen=True, tag="held"):
     """A member holds all entries of an owner that the log lacks, before a place."""
 
     token: int
@@ -94,7 +94,7 @@ class HeldTail:
             self._promised = token
             return Promised(token, self.life, tuple(self._entries))
 
-    def hold(self, asked: Hold) -> Held | Refused | None:
+    def hold(self, asked: Hold) -> HeldUpTo | Refused | None:
         """Hold entries; None if they are for another life."""
         if asked.life != self.life:
             return None
@@ -110,7 +110,7 @@ class HeldTail:
             if asked.start <= end:
                 self._entries += asked.entries[end - asked.start :]
                 end = max(end, asked.start + len(asked.entries))
-            return Held(asked.token, self.life, end)
+            return HeldUpTo(asked.token, self.life, end)
 
 
 @dataclass(slots=True)
@@ -135,10 +135,10 @@ class Holders:
             more.
     """
 
-    def __init__(self, token: int, known_as: int, depth: int, encode: Callable[[int, Entry], bytes]) -> None:
+    def __init__(self, token: int, known_as: int, depth: int, encode: Callable[[int, StreamEntry], bytes]) -> None:
         self.token, self._known_as, self.depth, self._encode = token, known_as, depth, encode
         self._members: Mapping[str, str] = {}
-        self._changing: tuple[int, Members] | None = None
+        self._changing: tuple[int, Membership] | None = None
         self._holders: dict[str, _Holder] = {}
         self._hosts: dict[str, str] = {}
         self._entries: list[bytes] = []  # behind what is stored
@@ -146,12 +146,12 @@ class Holders:
         self._watched: list[tuple[int, int, Callable[[], None]]] = []
         self.reached = 0
 
-    def entered(self, place: int, entry: Entry) -> None:
+    def entered(self, place: int, entry: StreamEntry) -> None:
         if not self._entries:
             self._stored = place
         self._entries.append(self._encode(place, entry))
         for record in entry:
-            if isinstance(record, Members):
+            if isinstance(record, Membership):
                 self._changing = place, record
 
     def stored(self, end: int) -> None:
@@ -169,11 +169,11 @@ class Holders:
         self._hosts.pop(life, None)
         self._holders.pop(life, None)
 
-    def change(self) -> Members | None:
+    def change(self) -> Membership | None:
         """Return the record of the standbys that there are now; None if they are the members, or are changing."""
         if self._changing is not None or self._members == self._hosts:
             return None
-        return Members(self.token, dict(self._hosts), self.depth)
+        return Membership(self.token, dict(self._hosts), self.depth)
 
     def to_send(self, life: str) -> Hold | None:
         """Return what a standby is to be sent next; None for nothing."""
@@ -189,7 +189,7 @@ class Holders:
         content = tuple(self._entries[start - self._stored : end - self._stored])
         return Hold(self._known_as, life, start, content, self._stored)
 
-    def held(self, answer: Held) -> bool:
+    def held(self, answer: HeldUpTo) -> bool:
         """Take a standby's answer; return False if it cannot be true."""
         holder = self._holders.get(answer.life)
         if holder is None or answer.token != self._known_as:
@@ -226,7 +226,7 @@ class Holders:
         }
 
 
-def missing(members: Members | None, promised: Iterable[str]) -> tuple[int, list[str]]:
+def missing(members: Membership | None, promised: Iterable[str]) -> tuple[int, list[str]]:
     """Return how many more promises a claimant needs, and the members that have given none."""
     if members is None:
         return 0, []

@@ -30,7 +30,7 @@ from boatlift.runtime.peers.channel import (
     split,
 )
 from boatlift.runtime.peers.detector import BEAT_SECONDS
-from boatlift.runtime.peers.holding import Held, Hold, Promised, Refused
+from boatlift.runtime.peers.holding import HeldUpTo, Hold, Promised, Refused
 
 LOOPBACK = "127.0.0.1:0"
 
@@ -71,7 +71,7 @@ class Holding(Protocol):
 
     def to_send(self, life: str) -> Hold | None: ...
 
-    def answered(self, answer: Held | Refused | Promised) -> None: ...
+    def answered(self, answer: HeldUpTo | Refused | Promised) -> None: ...
 
     def bytes_held(self) -> Mapping[str, int]: ...
 
@@ -259,7 +259,7 @@ class OwnerLink:
                     channel.send(answer)  # first: an owner that stops closes its connections
                     if answer.to:
                         self._stop()
-                case Held() | Refused() | Promised() as answer if holding is not None:
+                case HeldUpTo() | Refused() | Promised() as answer if holding is not None:
                     holding.answered(answer)
                 case PointAsked() as asked:
                     channel.send(self.change_points(asked))

@@ -24,7 +24,7 @@ from boatlift.storage.records.records import (
     Cursor,
     Evolved,
     KeptPoint,
-    Members,
+    Membership,
     Override,
     PointsDropped,
     Record,
@@ -93,7 +93,7 @@ class LogHistory:
     ahead: int = 0
     rested: bool = field(default=False, compare=False)
     work: dict[str, UnitWork] = field(default_factory=dict)
-    members: Members | None = None
+    members: Membership | None = None
     _claimed: dict[str, Any] | None = None
     _evolving: dict[str, Any] | None = None  # the environment of the newest claim that began a transition
 
@@ -108,9 +108,9 @@ class LogHistory:
         if isinstance(record, Claim):
             self._apply_claim(record)
             return
-        if isinstance(record, Members):
+        if isinstance(record, Membership):
             self.members = record
-        if isinstance(record, Settled | Members):
+        if isinstance(record, Settled | Membership):
             return  # says nothing of what the run has done
         if isinstance(record, Evolved):
             self.rested = False

@@ -130,7 +130,7 @@ class Settled(Recorded, frozen=True, tag="settled"):
     """The run ends with an error, and the log has all that its sinks carry: nothing has to be asked of them."""
 
 
-class Members(Recorded, frozen=True, tag="members"):
+class Membership(Recorded, frozen=True, tag="members"):
     """The standbys that hold the entries of an owner, in force once this is stored; no other owner's count.
 
     Attributes:
@@ -288,7 +288,7 @@ class Snapshot(Recorded, frozen=True, tag="snapshot"):
     places: dict[str, str] = field(default_factory=dict)
     work: dict[str, UnitWork] = field(default_factory=dict)
     ahead: _Count = 0
-    members: Members | None = None
+    members: Membership | None = None
 
 
 Record = (
@@ -299,7 +299,7 @@ Record = (
     | Override
     | Stopped
     | Settled
-    | Members
+    | Membership
     | Evolved
     | RestorePoint
     | PointsDropped

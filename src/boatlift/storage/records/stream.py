@@ -51,7 +51,7 @@ class Tail(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundEntries:
     """What sinks carry, and standbys hold, behind the end of a log.
 
     Attributes:
@@ -85,7 +85,7 @@ class Found:
             )
 
 
-def found_behind(tails: Iterable[Tail], store: str, token: int, stored: int) -> Found:
+def found_behind(tails: Iterable[Tail], store: str, token: int, stored: int) -> FoundEntries:
     """Return what tails have behind the stored entries, as far as they join without a gap.
 
     Args:
@@ -102,4 +102,4 @@ def found_behind(tails: Iterable[Tail], store: str, token: int, stored: int) -> 
         for entry in tail.entries[end - tail.start :] if tail.start <= end else ():
             found += entry
             end, at = end + 1, max(at, tail.at)
-    return Found(tuple(found), at, any(isinstance(record, Truncation) for record in found), end, rests)
+    return FoundEntries(tuple(found), at, any(isinstance(record, Truncation) for record in found), end, rests)

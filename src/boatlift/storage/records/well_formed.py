@@ -31,7 +31,7 @@ from boatlift.storage.records.records import (
     Cursor,
     Evolved,
     KeptPoint,
-    Members,
+    Membership,
     Override,
     PointsDropped,
     Record,
@@ -109,7 +109,7 @@ def _faults(record: Record) -> Iterator[str]:
             yield from _of_names([name])
         case PointsDropped(names=names):
             yield from _of_names(names)
-        case Members(lives=lives):
+        case Membership(lives=lives):
             yield from _of_names(lives)
         case Determinant() | LoopEnd() | LoggedMessage() | StepDigest() | Checkpoint() | LoggedInput():
             yield from _of_fact(record)
