@@ -3,6 +3,8 @@ says."""
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,12 @@ from typing import Any
 import pytest
 
 import boatlift as bl
-from boatlift.errors import BoatliftError, InvalidError, UnavailableError
+from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 from boatlift.runtime.host import members
 from boatlift.runtime.inspect.status import status_at
 from boatlift.storage.log import Log
+from boatlift.storage.records.codec import decode_tail
+from boatlift.storage.records.records import Settled, Stopped
 from support.crash.mortality import KilledError
 from support.engine.hosts import check_store, open_store
 from support.engine.noting import NotingEngine, NotingWorld, SlowStore
@@ -30,16 +34,17 @@ class Owner:
         rows, world.rows = world.rows, 3
         self.process = Process(world, self.store, available_now=False, engine=NotingEngine, **options)
         self.world, self.root = world, root
-        self.standbys = [self._standby() for _ in range(standbys)]
-        until(lambda: members_of(root) == {each.tail.life for each in self.standbys})
+        self._rows, self.standbys = rows, list[Process]()
+        if standbys:
+            self.holds(*(Process(world, open_store(root), standby=True, engine=NotingEngine) for _ in range(standbys)))
+
+    def holds(self, *standbys: Process) -> None:
+        """Wait until these are the members; then let the log take no further object, and the input go on."""
+        self.standbys += standbys
+        until(lambda: members_of(self.root) == {each.tail.life for each in self.standbys})
         until(lambda: any(progress.what == "idle" for progress in self.process.said))
         self.store.left = 0
-        world.rows = rows
-
-    def _standby(self) -> Process:
-        made = Process(self.world, open_store(self.root), standby=True, engine=NotingEngine)
-        until(made.follows)
-        return made
+        self.world.rows = self._rows
 
     def shows(self, steps: int) -> None:
         """Wait until all sinks have shown so many steps that the log does not know."""
@@ -62,6 +67,10 @@ def members_of(root: Path) -> set[str]:
     except BoatliftError:
         return set()
     return set() if found is None else set(found.lives)
+
+
+def held_by(standby: Process) -> list[tuple[Any, ...]]:
+    return [entry for each in standby.tail._entries for entry in decode_tail(each, "a standby").entries]
 
 
 def end(*processes: Process) -> None:
@@ -118,29 +127,97 @@ def test_one_more_is_told_and_never_guessed_over(tmp_path: Path, monkeypatch: py
     gone, heir = owner.standbys
     end(gone)
     owner.store.dies.set()
-    until(lambda: heir.told(rf"\[MEMBERS_MISSING\] .*: {gone.tail.life} on "))
+    here = f"{socket.gethostname()}:{os.getpid()}"
+    until(lambda: heir.told(rf"\[MEMBERS_MISSING\] .* and 1 more of these must answer: {here}\. .*--take-over, too"))
     before = copied(world)
     end(heir)
     assert copied(world) == before, "it waits, and shows nothing"
-    with pytest.raises(UnavailableError, match=r"\[MEMBERS_MISSING\] .* 2 more of these must answer"):
+    with pytest.raises(UnavailableError, match=r"\[MEMBERS_MISSING\] .* and 2 more of these must answer"):
         raise Process(world, open_store(tmp_path), engine=NotingEngine).work.result() or AssertionError
     owner.dies()
 
 
-def test_what_is_lost_can_be_accepted_as_the_error_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_lost_can_be_accepted_once_no_sink_shows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until then nothing is written, so that a standby that comes back is asked again."""
     monkeypatch.setattr(members, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(members, "LOST_SECONDS", 0.2)
     world = NotingWorld(12, carry=(), determinants="peers:1")
     owner = Owner(world, tmp_path, 1)
     until(lambda: owner.shown("all") > 2)
-    end(*owner.standbys)
+    (gone,) = owner.standbys
+    end(gone)
     owner.dies()
-    world.held = {sink: steps[:1] for sink, steps in world.held.items()}  # the user empties what nothing explains
-    going_on = Process(world, open_store(tmp_path), engine=NotingEngine, accept_lost=True)
-    assert going_on.work.result() is None
-    assert any(progress.what == "lost" for progress in going_on.said)
-    decided = Log.open(open_store(tmp_path), "flow").history.decided("lost")
-    assert [life for life, _ in decided] == [owner.standbys[0].tail.life]
+
+    def go_on() -> BaseException | None:
+        return Process(world, open_store(tmp_path), engine=NotingEngine, accept_lost=True).work.result()
+
+    refused = go_on()
+    assert isinstance(refused, DataError)
+    assert refused.condition == "NO_CONSISTENT_FRONTIER"
+    assert members_of(tmp_path) == {gone.tail.life}
+    world.held = {sink: steps[:1] for sink, steps in world.held.items()}  # as the error says: take the sinks back
+    assert go_on() is None
+    assert {life for life, _ in Log.open(open_store(tmp_path), "flow").history.decided("lost")} == {gone.tail.life}
     world.check()
+
+
+def test_a_standby_may_not_accept_a_loss_beforehand(tmp_path: Path) -> None:
+    with pytest.raises(InvalidError, match=r"\[BAD_OPTION\] accept_lost=True is for a run that begins now"):
+        Process(NotingWorld(3), open_store(tmp_path), standby=True, accept_lost=True)
+
+
+def test_a_sink_that_is_away_at_the_takeover_costs_no_entry(tmp_path: Path) -> None:
+    """The standby has claimed, and what it holds is nowhere else."""
+    away = [1, 1, 1]
+
+    class Away(NotingEngine):
+        def open_sink(self, sink: str, *args: Any) -> Any:
+            if sink == "all" and away:
+                away.pop()
+                raise UnavailableError("SINK_FAILED", "the sink is away")
+            return super().open_sink(sink, *args)
+
+    world = NotingWorld(60, carry=(), determinants="peers:1")
+    owner = Owner(world, tmp_path, 0)
+    heir = Process(world, open_store(tmp_path), standby=True, engine=Away)
+    owner.holds(heir)
+    owner.shows(6)
+    before = copied(world)
+    owner.dies()
+    assert heir.work.result() is None
+    assert [said for said in heir.follows_on if "the sink is away" in said]
+    checked(world, tmp_path, before)
+
+
+def test_the_end_of_an_owner_that_a_standby_holds_is_not_its_successors(tmp_path: Path) -> None:
+    """The owner's last record is on its way to a slow store when the process dies."""
+    world = NotingWorld(9, determinants="peers:1")
+    owner = Owner(world, tmp_path, 1)
+    (heir,) = owner.standbys
+    owner.store.left = 10**6
+    owner.shows(3)
+    owner.store.last = b"stopped"
+    owner.process.stop()
+    until(lambda: any(isinstance(record, Stopped) for entry in held_by(heir) for record in entry))
+    owner.dies()
+    assert heir.work.result() is None
+    log = Log.open(open_store(tmp_path), "flow")
+    first = next(group for group in log.groups() if group.header.token == log.owner != group.header.number)
+    assert not any(isinstance(record, Stopped | Settled) for record in first.records)
+    world.check()
+
+
+def test_a_run_without_depth_finds_what_standbys_hold_for_the_owner_before(tmp_path: Path) -> None:
+    world = NotingWorld(60, carry=(), determinants="peers:1")
+    owner = Owner(world, tmp_path, 1)
+    owner.shows(6)
+    before, world.determinants = copied(world), "store"
+    other = Process(world, open_store(tmp_path), engine=NotingEngine, take_over=True, available_now=False)
+    owner.shows(20)
+    end(other, *owner.standbys)
+    owner.store.dies.set()
+    owner.process.work.result()
+    checked(world, tmp_path, before)
 
 
 def test_without_members_it_goes_on_where_each_sink_says_what_it_rests_on(

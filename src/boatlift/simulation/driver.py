@@ -126,7 +126,7 @@ class SimulatedDriver:
         policies = {name: part.durability for name, part in settings.recipe.parts.items()}
         eager = {name for name, part in settings.recipe.parts.items() if isinstance(part.durability.policy, Eager)}
         held = world.open_sinks(self.owner, eager, meanwhile)
-        own = None if takeover is None else takeover.tail
+        own, may_be_carried = None if takeover is None else takeover.tail, self._log.may_be_carried
         members = self._log.members
         tails = [] if members is None else gather(self.owner, members, own, self._does_without)
         carried = carried_behind(world, self._log, tails)
@@ -134,7 +134,7 @@ class SimulatedDriver:
         adopted = self.adopted = None if lost is None or carried.undoes else self._adopt(scratch, lost, policies)
         begun = SoftFrame(begins=True) if adopted is None else adopted.frame()
         self._frames = scratch.begin(self.owner, self._memory, policies, begun)
-        if carried.records or settings.carriers:
+        if carried.records or settings.carriers or settings.depths or may_be_carried:
             self._begin_stream(carried.records)
         self.holders: Holders | None = None
         if settings.depths:
@@ -281,9 +281,7 @@ class SimulatedDriver:
             if not self._finishes:
                 raise AssertionError(f"work is left and nothing to do; {self.machine.transitions}")
             if self.heir:
-                self._scratch.discard(self.owner)
-                self._log.append([Stopped(self.heir)])
-                self._world.log_known, self.stopped = self._log.last, True
+                self._commit.submit([Stopped(self.heir)], self._has_stopped)
             else:
                 self.finished = True
         elif at == len(self.outstanding):
@@ -292,6 +290,11 @@ class SimulatedDriver:
             todo = self.outstanding.pop(at)
             self._trace(todo)
             self._carry_out(todo)
+
+    def _has_stopped(self, error: BaseException | None) -> None:
+        if error is None:
+            self._scratch.discard(self.owner)
+            self.stopped = True
 
     def fail(self, processors: Iterable[str]) -> None:
         """Empty the memory of some processors; their next steps start late."""

@@ -345,7 +345,8 @@ class Deliveries:
             self._answer(order)
             return
         self._incarnations[order.sink] = max(order.incarnation, self._incarnations.get(order.sink, 0))
-        self._answer(events.SinkPosition(order.sink, order.incarnation, self.held[order.sink]))
+        stored = self._holders is None or order.sink not in self._depths
+        self._answer(events.SinkPosition(order.sink, order.incarnation, self.held[order.sink], stored))
 
     def _recorded(
         self, order: instructions.CommitSink, at: int, error: BaseException | None, *, stored: bool = True

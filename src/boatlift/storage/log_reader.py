@@ -213,7 +213,8 @@ class LogReader:
     def members(self) -> Membership | None:
         """The standbys that may hold entries of the newest owner that has begun, which the log lacks."""
         members = self.history.members
-        return members if members is not None and members.token == self.begun and not self.settled else None
+        counts = members is not None and members.lives and members.token == self.begun and not self.settled
+        return members if counts else None
 
     def check_mark(self) -> None:
         """Refuse a mark of the newest clean shutdown that is damaged, or another store's."""

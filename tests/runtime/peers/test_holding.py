@@ -127,7 +127,7 @@ def test_a_standby_that_comes_back_is_sent_everything_that_the_log_lacks() -> No
 
 
 def test_a_standby_is_sent_no_more_than_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holding, "MOST_BYTES", 2 * len(entry(1)))
+    monkeypatch.setattr(holding, "MOST_HELD_BYTES", 2 * len(entry(1)))
     made = holders(4, "a")
     say(made, "a")
     assert made.count(1) == 3

@@ -95,17 +95,19 @@ class SlowStore(LocalStore):
 
     Attributes:
         dies: Set, it ends the write, and the process.
+        last: The object with these bytes is not taken either; empty for none.
     """
 
     def __init__(self, root: Path, objects: int, *, rides: bool = True) -> None:
         super().__init__(root, Unsynced())
         self.requests = Requests(rides=rides)  # type: ignore[misc]
         self.left, self.dies = objects, threading.Event()
+        self.last = b""
 
     def create(self, name: str, content: bytes | Path) -> None:
         if name.startswith("log/"):
             self.left -= 1
-            if self.left < 0:
+            if self.left < 0 or (self.last and isinstance(content, bytes) and self.last in content):
                 self.dies.wait()
                 raise KilledError
         super().create(name, content)

@@ -93,6 +93,11 @@ class RunOptions:
         if self.replica and (self.available_now or self.for_handover):
             other = "available_now" if self.available_now else "for_handover"
             raise InvalidError("BAD_OPTION", f"replica=True goes on after every clean stop: omit {other}=True")
+        if self.accept_lost and self.standby:
+            raise InvalidError(
+                "BAD_OPTION",
+                "accept_lost=True is for a run that begins now, and a standby begins at any time: omit it",
+            )
         skips: Collection[object] = self.skip
         for each in skips:
             if not (isinstance(each, tuple) and len(each) == 2):

@@ -163,9 +163,10 @@ class Host:
             self._end()
 
     @property
-    def has_claimed(self) -> bool:
-        """Whether this host owns, or has owned, the dataflow."""
-        return self._owner is not None and self._owner.token > 0
+    def may_follow_on(self) -> bool:
+        """Whether a standby whose host has failed is needed: it has not claimed, or not begun with what it holds."""
+        has_claimed = self._owner is not None and self._owner.token > 0
+        return not has_claimed or (self._term is None and self._tail is not None and self._tail.holds)
 
     def _end(self) -> None:
         self._health.begins()

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from boatlift.errors import UnavailableError
+from boatlift.errors import FLOW_AND_STORE, UnavailableError
 from boatlift.runtime.host.event_loop import EventQueue
 from boatlift.runtime.machine.events import Event
 from boatlift.runtime.peers.holding import HeldTail, HeldUpTo, Hold, Holders, Promised, Refused, missing
@@ -17,6 +17,7 @@ from boatlift.storage.records.records import Membership
 from boatlift.storage.records.stream import Tail
 
 ANSWER_SECONDS = 10.0  # a claimant waits so long before it asks whether it can do without
+LOST_SECONDS = 30.0  # and so long before it gives up what others may hold, if it may
 LOOK_SECONDS = 0.02
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class MemberHolding:
         self._holders: Holders | None = None
         self._wakes: dict[str, Callable[[], None]] = {}
         self._promised: dict[str, Promised] = {}
-        self._hosts: dict[str, str] = {}
+        self._names: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def begin(self, holders: Holders) -> None:
@@ -44,35 +45,37 @@ class MemberHolding:
         with self._lock:
             self._holders = holders
             self._promised.clear()  # the claimant has begun
-            for life, host in self._hosts.items():
-                holders.connected(life, host)
+            for life, name in self._names.items():
+                holders.connected(life, name)
         self._look()
 
     def promised(self) -> Mapping[str, Promised]:
         with self._lock:
             return dict(self._promised)
 
-    def connected(self, life: str, host: str, wake: Callable[[], None]) -> None:
+    def connected(self, life: str, name: str, wake: Callable[[], None]) -> None:
         with self._lock:
             if self._wakes.get(life) is wake:
                 return
-            self._wakes[life], self._hosts[life] = wake, host
+            self._wakes[life], self._names[life] = wake, name
             if self._holders is not None:
-                self._holders.connected(life, host)
+                self._holders.connected(life, name)
         self._look()
 
     def lost(self, life: str, wake: Callable[[], None]) -> None:
         with self._lock:
             if self._wakes.get(life) is not wake:
                 return
-            del self._wakes[life], self._hosts[life]
+            del self._wakes[life], self._names[life]
             if self._holders is not None:
                 self._holders.lost(life)
         self._look()
 
-    def to_send(self, life: str) -> Hold | None:
+    def to_send(self, life: str, wake: Callable[[], None]) -> Hold | None:
         with self._lock:
-            return None if self._holders is None else self._holders.to_send(life)
+            if self._holders is None or self._wakes.get(life) is not wake:
+                return None
+            return self._holders.to_send(life)
 
     def answered(self, answer: HeldUpTo | Refused | Promised) -> None:
         match answer:
@@ -168,7 +171,7 @@ def gather(
         look: Raises if there is a newer owner.
         tell: Receives in words for which members it waits.
         waits: It waits for as long as it takes, because it may be the last one that holds something.
-        accepts_lost: It goes on after a while.
+        accepts_lost: It goes on without them after a while.
 
     Returns:
         Tails, and the members that were given up.
@@ -177,28 +180,30 @@ def gather(
         UnavailableError: `[MEMBERS_MISSING]`.
     """
     mine = None if own is None else own.promise(known_as)
-    began = told = looked = time.monotonic()
+    began = asked = told = looked = time.monotonic()
     while True:
-        answers = dict(promised())
+        answers = {life: answer for life, answer in promised().items() if answer.token == known_as}
         if isinstance(mine, Promised):
             answers[mine.life] = mine
         needed, absent = missing(members, answers)
         if not needed:
             return _tails_of(answers), []
         now = time.monotonic()
-        names = ", ".join(f"{life} on {members.lives[life]}" for life in absent)
+        names = ", ".join(members.lives[life] for life in absent)
+        beside = " (beside this process, which may hold a part, with --take-over, too)" if waits else ""
         said = (
             f"the owner before asked {len(members.lives)} standbys to hold what its log lacked, at depth "
-            f"{members.depth}: {needed} more of these must answer: {names}: bring them back, or accept with "
-            "--accept-lost, in Python accept_lost=True, that steps which were shown may be computed anew with another "
-            "result"
+            f"{members.depth}, and {needed} more of these must answer: {names}. Let them reach this process; if they "
+            f"have ended, go on without what they held: boatlift run {FLOW_AND_STORE} --accept-lost{beside}"
         )
-        if now - began >= ANSWER_SECONDS:
-            if accepts_lost or does_without(_tails_of(answers)):
-                return _tails_of(answers), absent if accepts_lost else []
-            if not waits:
+        if now - asked >= ANSWER_SECONDS:
+            asked = now
+            if does_without(_tails_of(answers)):
+                return _tails_of(answers), []
+            if accepts_lost and now - began >= LOST_SECONDS:
+                return _tails_of(answers), absent
+            if not (waits or accepts_lost):
                 raise UnavailableError("MEMBERS_MISSING", said)
-            began = now
         if is_over():
             raise UnavailableError("MEMBERS_MISSING", said)
         if now - told >= ANSWER_SECONDS:

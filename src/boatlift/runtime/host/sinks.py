@@ -128,6 +128,10 @@ class SinkCommits:
     def begin(self, overrides: Overrides, history: LogHistory) -> None:
         """Take what follows from the log, once it has all that sinks carry."""
         self.overrides = overrides
+        self.begin_ledgers(history)
+
+    def begin_ledgers(self, history: LogHistory) -> None:
+        """Take from the log what sinks without an account of their own hold."""
         self.ledgers = {name: history.committed.get(name, -1) for name in self.ledgers}
 
     def opened(self) -> None:
@@ -388,12 +392,13 @@ class SinkCalls:
             self._failures.succeeded(order.sink, last)
         self._commits.held[order.sink] = last
         self._remember(order.sink, last)
-        yield events.SinkPosition(order.sink, order.incarnation, Frontier.up_to(last))
+        stored = order.sink not in self._commits.ledgers or order.sink not in self._depths
+        yield events.SinkPosition(order.sink, order.incarnation, Frontier.up_to(last), stored)
 
     def _remember(self, sink: str, last: int) -> None:
         """Let the position of a sink become durable before anything that rests on it.
 
-        Where the log is the sink's ledger, the position is durable already, and a later one may be, too.
+        Where the log is the sink's ledger, it has the position already, or has it before anything that comes later.
         """
         if sink not in self._commits.ledgers:
             self._log.remembered.append(SinkCommit(sink, last))

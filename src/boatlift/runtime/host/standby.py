@@ -39,6 +39,7 @@ READ_SECONDS = 0.5  # from one look at the log to the next, without a beat that 
 HEIR_SECONDS = 10.0  # a clean stop's heir that has not claimed for so long is gone
 
 FOLLOW_AGAIN_SECONDS = 0.2  # a standby that could not take over looks again after so long
+LONGEST_PAUSE = 5.0  # if it fails again and again
 
 KILLED_SECONDS = 1.0  # a killed process ends within so many seconds
 
@@ -177,7 +178,9 @@ class Standby:
                     read_at = now + READ_SECONDS
                     self._redirect_to(owner)
                     detector.woke(now)
-                    if self._log.catch_up():
+                    if (grew := self._catch_up()) is None:
+                        continue
+                    if grew:
                         detector.grew(time.monotonic())
                     self._hear(link, detector, token, 0.0)  # reading may have taken long
                     detector.looked(time.monotonic())
@@ -192,7 +195,8 @@ class Standby:
                         "a replica with the versions and settings of that process"
                     )
                 if why and not self._handover_only:
-                    if self._log.catch_up() and state is not ProcessState.ENDED:
+                    grew = self._catch_up()
+                    if grew is None or (grew and state is not ProcessState.ENDED):
                         detector.grew(time.monotonic())
                         continue
                     if self._log.owner != token or self._log.history.stopped:
@@ -203,6 +207,19 @@ class Standby:
                     is_ready = True
                     self._tell("is ready")
         return False
+
+    def _catch_up(self) -> bool | None:
+        """Read the log on; return whether there was anything, None if it cannot be read.
+
+        The connection stays, by which the standby may hold what the log lacks.
+        """
+        try:
+            return self._log.catch_up()
+        except UnavailableError as error:
+            if error.condition != "STORE_FAILED":
+                raise
+            self._tell(f"cannot read the store, and tries again: {error.message}")
+            return None
 
     def _hear(self, link: FollowerLink, detector: Detector, token: int, wait: float) -> bool:
         """Hear all that has come, and return whether the log has to be read; wait so many seconds if nothing has."""
@@ -310,14 +327,14 @@ def run_as_standby(
     """Follow the owners of a dataflow, and own it in between, until a clean stop.
 
     A standby that another one outruns, that is fenced, or that cannot claim yet (a port is taken, the store is away)
-    follows on.
+    follows on. So does one that has claimed and cannot begin (a sink is away), while it holds what the log may lack.
 
     Args:
         new_host: Makes a host over a store that was opened anew; each has the same life.
         report: Receives in words why the standby follows on.
         is_over: Returns whether the standby was asked to stop.
     """
-    has_followed = False
+    has_followed, failures = False, -1
     while not is_over():
         host: Host | None = None
         try:
@@ -331,10 +348,13 @@ def run_as_standby(
                 host.claim(after=predecessor)
                 host.run()
         except (FencedError, UnavailableError) as error:
-            passes = isinstance(error, FencedError) or host is None or not host.has_claimed
+            if error.condition == "MEMBERS_MISSING" and is_over():
+                return
+            passes = isinstance(error, FencedError) or host is None or host.may_follow_on
             if error.condition == "OWNER_UNREACHABLE" or not passes:
                 raise
             report(f"goes on as a standby: {error}")
-            time.sleep(FOLLOW_AGAIN_SECONDS)
+            failures = 0 if isinstance(error, FencedError) else failures + 1
+            time.sleep(min(LONGEST_PAUSE, FOLLOW_AGAIN_SECONDS * 2**failures))
         else:
             return

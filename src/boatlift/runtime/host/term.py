@@ -40,6 +40,7 @@ from boatlift.runtime.peers.owner import OwnerLink
 from boatlift.storage.bad_rows import drop_bad_rows
 from boatlift.storage.group_commit import GroupWriter, StreamEntry
 from boatlift.storage.identities import secret_of
+from boatlift.storage.log_reader import LogReader
 from boatlift.storage.records.codec import SoftHead, encode_tail
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import UNITS, Membership, Override, Record, Settled, SinkCommit
@@ -100,6 +101,8 @@ class OwnershipTerm:
         environment = engine.environment()
         self._carriers, self._depths = carriers_of(engine, store), self._plan.depths()
         self._calls: LogCalls | None = None
+        self._workers: Workers | None = None
+        self._asking = False
         transition = consented(self._log, engine, options)
         if after and transition is not None:
             check_places(self._plan, self._log.store_id, self._log.history)
@@ -116,7 +119,7 @@ class OwnershipTerm:
             rides=bool(self._carriers),
         )
         members = None if options.from_copy else self._log.members  # those of the original hold nothing of a copy's
-        may_be_carried = self._log.may_be_carried
+        may_be_carried = self._may_be_carried = self._log.may_be_carried
         self._holding = link.holding = MemberHolding(queue, self._record_members, self._ask_for_a_newer_owner)
         secret = secret_of(store, create=True)
         assert secret is not None
@@ -156,6 +159,7 @@ class OwnershipTerm:
                     tails += held
                 found = self._found(tails)
                 if lost:
+                    self._refuse_unexplained(store, found)
                     said = f"went on without {', '.join(lost)}, which may have held what the log lacks"
                     options.on_progress(Progress("lost", self._plan.dataflow, -1, said=said))
                     found = replace(
@@ -177,6 +181,23 @@ class OwnershipTerm:
             self._commits.begin(self._overrides, self._history)
             self._begin_engine(store, token, adopted)
 
+    def _refuse_unexplained(self, store: Store, found: FoundEntries) -> None:
+        """Refuse to go on without members, before anything is written, while a sink holds what cannot be repeated.
+
+        Raises:
+            DataError: `[NO_CONSISTENT_FRONTIER]`.
+        """
+        log = LogReader(store, self._log.dataflow)
+        log.load()
+        for record in found.records:
+            log.history.apply(record)
+        self._commits.begin_ledgers(log.history)
+        with _told_of_copies():
+            self._commits.opened()
+            held = {name: Frontier.up_to(step) for name, step in self._commits.held.items()}
+            records = log.history.live_records
+            StateMachine(program_of(self._plan), records, held, collect_after=1, messages_ahead=1).start()
+
     def _found(self, tails: Iterable[Tail]) -> FoundEntries:
         begun = self._log.begun + self._history.ahead
         return found_behind(tails, self._log.store_id, begun, self._log.entries)
@@ -186,9 +207,17 @@ class OwnershipTerm:
             self._calls.record_members(change)
 
     def _ask_for_a_newer_owner(self) -> None:
-        """Look whether a standby that says so is promised to a newer owner."""
-        if newer := self._owner.newer_after_an_error():
-            raise newer
+        """Look whether a standby that says so is promised to a newer owner; once at a time."""
+
+        def look() -> Answer:
+            if newer := self._owner.newer_after_an_error():
+                raise newer
+            self._asking = False
+            return tuple
+
+        if self._workers is not None and not self._asking:
+            self._asking = True
+            self._workers.submit(look)
 
     def _store_carried(self, records: Sequence[Record]) -> None:
         """Store what the acts of the owner before carry, before anything of this one can be seen."""
@@ -327,7 +356,7 @@ class OwnershipTerm:
             self._clock,
             self._holding if self._depths else None,
         )
-        self._calls = log
+        self._calls, self._workers = log, workers
         points = RestorePoints(context, log, self._clock)
         handlers = handlers_of(
             sources,
@@ -377,7 +406,8 @@ class OwnershipTerm:
         admitted = admit(progress, self._history, self._engine.environment())
         positions = self._commits.news_for(self._history.committed)
         records = [*admitted, *delivered, *positions, *self._overrides.take()]
-        if records or (self._carriers and not self._log.stored):  # what sinks carry counts once the owner has begun
+        begins = self._may_be_carried or self._carriers or self._depths  # tails count of the newest begun owner
+        if records or (begins and not self._log.stored):
             self._soft.write(self._log.last + 1, 0)  # each object of the log has its entry
             self._log.append(records)
         recorded = recorded_steps(self._plan, self._cursors.recorded_after(progress), self._history)

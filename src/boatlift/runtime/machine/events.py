@@ -188,12 +188,13 @@ class CommitUnknown:
 class SinkPosition:
     """A sink holds exactly this, and no commit of an earlier incarnation can reach it any more.
 
-    The event answers `ReopenSink`.
+    The event answers `ReopenSink`. `stored` is as of `SinkCommitted`.
     """
 
     sink: str
     incarnation: int
     frontier: AnyFrontier
+    stored: bool = True
 
 
 @dataclass(frozen=True, slots=True)

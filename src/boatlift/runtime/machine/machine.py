@@ -178,10 +178,10 @@ class StateMachine:
                 end = self._current(sink, incarnation)
                 if isinstance(end, SinkProcessor) and end.placing == frontier:
                     self._reopen(end)
-            case events.SinkPosition(sink, incarnation, frontier):
+            case events.SinkPosition(sink, incarnation, frontier, stored):
                 end = self._current(sink, incarnation)
                 if isinstance(end, SinkProcessor) and end.asked:
-                    self._hold(end, frontier)
+                    self._hold(end, frontier, stored=stored)
             case events.ProcessorsFailed(processors):
                 self._fail(processors)
             case events.StopRequested(drain):

@@ -27,10 +27,10 @@ import msgspec
 
 from boatlift.errors import InvalidError
 from boatlift.runtime.peers.certificate import client_context, shows
-from boatlift.runtime.peers.holding import HeldUpTo, Hold, Promised, Refused
+from boatlift.runtime.peers.holding import MOST_HELD_BYTES, HeldUpTo, Hold, Promised, Refused
 
 NONCE_BYTES = PROOF_BYTES = 32
-MOST_BYTES = 1 << 20  # of a message
+MOST_BYTES = 2 * MOST_HELD_BYTES  # of a message, which may have all that a member holds
 AT_ONCE = 1 << 16  # bytes; a record of TLS is smaller, so that none is left over where the system does not see it
 
 HANDSHAKE_SECONDS = 1.0

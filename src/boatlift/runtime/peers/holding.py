@@ -24,7 +24,7 @@ import msgspec
 from boatlift.storage.group_commit import StreamEntry
 from boatlift.storage.records.records import Membership
 
-MOST_BYTES = 1 << 19
+MOST_HELD_BYTES = 1 << 19
 """A member is sent no more than so many bytes that the log lacks; release waits for the log, then."""
 
 
@@ -86,6 +86,10 @@ class HeldTail:
         self._entries: list[bytes] = []
         self._lock = threading.Lock()
 
+    @property
+    def holds(self) -> bool:
+        return bool(self._entries)
+
     def promise(self, token: int) -> Promised | Refused:
         """Promise to hold nothing of an owner before this one."""
         with self._lock:
@@ -101,7 +105,7 @@ class HeldTail:
         with self._lock:
             if asked.token < max(self._promised, self._token):
                 return Refused(max(self._promised, self._token))
-            if asked.token > self._token:  # of an owner that has begun: what was held before is stored, or void
+            if asked.token > self._token:  # its owner has been promised what was held before, and has stored it
                 self._token, self._start, self._entries = asked.token, asked.start, []
             if asked.stored > self._start:
                 del self._entries[: asked.stored - self._start]
@@ -140,8 +144,8 @@ class Holders:
         self._members: Mapping[str, str] = {}
         self._changing: tuple[int, Membership] | None = None
         self._holders: dict[str, _Holder] = {}
-        self._hosts: dict[str, str] = {}
-        self._entries: list[bytes] = []  # behind what is stored
+        self._names: dict[str, str] = {}
+        self._entries: list[StreamEntry | bytes] = []  # behind what is stored; those that were sent are encoded
         self._stored = 0
         self._watched: list[tuple[int, int, Callable[[], None]]] = []
         self.reached = 0
@@ -149,7 +153,7 @@ class Holders:
     def entered(self, place: int, entry: StreamEntry) -> None:
         if not self._entries:
             self._stored = place
-        self._entries.append(self._encode(place, entry))
+        self._entries.append(entry)
         for record in entry:
             if isinstance(record, Membership):
                 self._changing = place, record
@@ -161,33 +165,42 @@ class Holders:
             self._members, self._changing = self._changing[1].lives, None
         self._watched = [each for each in self._watched if each[0] >= end]
 
-    def connected(self, life: str, host: str) -> None:
-        self._hosts[life] = host
+    def connected(self, life: str, name: str) -> None:
+        self._names[life] = name
         self._holders[life] = _Holder(self._stored)
 
     def lost(self, life: str) -> None:
-        self._hosts.pop(life, None)
+        self._names.pop(life, None)
         self._holders.pop(life, None)
 
     def change(self) -> Membership | None:
         """Return the record of the standbys that there are now; None if they are the members, or are changing."""
-        if self._changing is not None or self._members == self._hosts:
+        if self._changing is not None or self._members == self._names:
             return None
-        return Membership(self.token, dict(self._hosts), self.depth)
+        return Membership(self.token, dict(self._names), self.depth)
 
     def to_send(self, life: str) -> Hold | None:
         """Return what a standby is to be sent next; None for nothing."""
         holder = self._holders.get(life)
         if holder is None:
             return None
-        sizes = accumulate(map(len, self._entries))
         start = max(holder.sent, self._stored)
-        end = max(start, self._stored + sum(1 for size in sizes if size <= MOST_BYTES))
+        content = self._encoded()
+        sizes = accumulate(map(len, content))
+        end = max(start, self._stored + sum(1 for size in sizes if size <= MOST_HELD_BYTES))
         if end <= holder.sent:
             return None
         holder.sent = end
-        content = tuple(self._entries[start - self._stored : end - self._stored])
-        return Hold(self._known_as, life, start, content, self._stored)
+        sent = tuple(content[start - self._stored : end - self._stored])
+        return Hold(self._known_as, life, start, sent, self._stored)
+
+    def _encoded(self) -> list[bytes]:
+        found = [
+            each if isinstance(each, bytes) else self._encode(self._stored + at, each)
+            for at, each in enumerate(self._entries)
+        ]
+        self._entries = [*found]
+        return found
 
     def held(self, answer: HeldUpTo) -> bool:
         """Take a standby's answer; return False if it cannot be true."""
@@ -221,7 +234,7 @@ class Holders:
     def bytes_held(self) -> dict[str, int]:
         """Return for each standby the bytes that it holds, and the log lacks."""
         return {
-            life: sum(map(len, self._entries[: max(0, each.end - self._stored)]))
+            life: sum(map(len, self._encoded()[: max(0, each.end - self._stored)]))
             for life, each in self._holders.items()
         }
 

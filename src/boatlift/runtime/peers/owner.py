@@ -63,15 +63,17 @@ class StandbyReport(msgspec.Struct, frozen=True):
 class Holding(Protocol):
     """What standbys hold for the owner (`runtime/peers/holding.py`); any thread may call it."""
 
-    def connected(self, life: str, host: str, wake: Callable[[], None]) -> None:
+    def connected(self, life: str, name: str, wake: Callable[[], None]) -> None:
         """A standby is there, perhaps as before; `wake` is called when there may be something to send to it."""
 
     def lost(self, life: str, wake: Callable[[], None]) -> None:
         """The standby that had this `wake` is gone, or is not heard."""
 
-    def to_send(self, life: str) -> Hold | None: ...
+    def to_send(self, life: str, wake: Callable[[], None]) -> Hold | None:
+        """Return what to send to the standby that has this `wake`; None for nothing, or if another one has its life."""
 
-    def answered(self, answer: HeldUpTo | Refused | Promised) -> None: ...
+    def answered(self, answer: HeldUpTo | Refused | Promised) -> None:
+        """A standby answers, for itself."""
 
     def bytes_held(self) -> Mapping[str, int]: ...
 
@@ -240,26 +242,29 @@ class OwnerLink:
     ) -> None:
         due = time.monotonic()
         if holding is not None:
-            holding.connected(hello.life, hello.host, wake)
+            holding.connected(hello.life, _name(hello), wake)
         while not self._over.is_set():
             if (now := time.monotonic()) >= due:
                 channel.send(self._beat())
                 due = now + BEAT_SECONDS
                 if holding is not None and now - self._known[channel][1] > LOST_SECONDS:
                     holding.lost(hello.life, wake)
-            if holding is not None and (hold := holding.to_send(hello.life)) is not None:
+            if holding is not None and (hold := holding.to_send(hello.life, wake)) is not None:
                 channel.send(hold)
             match channel.receive(max(0.0, due - time.monotonic()), woken):
                 case Hello() as hello:
                     self._hear(channel, hello)
                     if holding is not None:
-                        holding.connected(hello.life, hello.host, wake)
+                        holding.connected(hello.life, _name(hello), wake)
                 case HandoverAsked(to=to):
                     answer = self._choose(to)
                     channel.send(answer)  # first: an owner that stops closes its connections
                     if answer.to:
                         self._stop()
-                case HeldUpTo() | Refused() | Promised() as answer if holding is not None:
+                case HeldUpTo(life=life) | Promised(life=life) as answer if holding is not None:
+                    if life == hello.life:
+                        holding.answered(answer)
+                case Refused() as answer if holding is not None:
                     holding.answered(answer)
                 case PointAsked() as asked:
                     channel.send(self.change_points(asked))

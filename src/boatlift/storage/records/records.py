@@ -135,7 +135,7 @@ class Membership(Recorded, frozen=True, tag="members"):
 
     Attributes:
         token: Of the owner.
-        lives: The life of each standby to its host.
+        lives: The life of each standby to its process, as `host:pid`.
         depth: The least number of holders with which an entry of the owner counts as held.
     """
 

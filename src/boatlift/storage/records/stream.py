@@ -27,7 +27,7 @@ from msgspec import Meta
 
 from boatlift.errors import RESTORE, DataError
 from boatlift.storage.records.facts import Truncation
-from boatlift.storage.records.records import Milliseconds, Record
+from boatlift.storage.records.records import Membership, Milliseconds, Record, Settled, Stopped
 
 _Count = Annotated[int, Meta(ge=0)]
 
@@ -55,7 +55,7 @@ class FoundEntries:
     """What sinks carry, and standbys hold, behind the end of a log.
 
     Attributes:
-        records: In order.
+        records: In order, without those about the owner itself, which has ended.
         at: No clock in them is later.
         undoes: A rollback is among them: the memory of the owner is not adopted.
         end: The place behind them.
@@ -100,6 +100,6 @@ def found_behind(tails: Iterable[Tail], store: str, token: int, stored: int) -> 
     for tail in sorted(mine, key=lambda each: (each.start, len(each.entries))):
         rests = max(rests, tail.start + len(tail.entries))
         for entry in tail.entries[end - tail.start :] if tail.start <= end else ():
-            found += entry
+            found += [record for record in entry if not isinstance(record, Stopped | Settled | Membership)]
             end, at = end + 1, max(at, tail.at)
     return FoundEntries(tuple(found), at, any(isinstance(record, Truncation) for record in found), end, rests)
