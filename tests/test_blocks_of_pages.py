@@ -52,6 +52,7 @@ RUN_BY = {
     "SELECT (SELECT sum(flights)": "test_sinks_are_shown_together_as_is_said",
     "history = spark.read": "test_reading_the_results_gives_what_is_said",
     "bl.seen(flow": "test_reading_the_results_gives_what_is_said",
+    "worst = clean": "test_reading_the_results_gives_what_is_said",
     "answer = bl.sql": "test_reading_the_results_gives_what_is_said",
     "boatlift sql flights:flow": "test_reading_the_results_gives_what_is_said",
     "boatlift run flights:flow": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",

@@ -118,7 +118,11 @@ def test_reading_the_results_gives_what_is_said(
 ) -> None:
     for week in sorted((weeks / "weeks").iterdir())[3:]:
         week.unlink()
-    bl.run(built()["flow"], "out/store", available_now=True, spark=spark)
+    keeping, asking = blocks("Ask a dataflow", "python")
+    program = built()
+    exec(keeping.text, program)
+    flow = program["flow"]
+    bl.run(flow, "out/store", available_now=True, spark=spark)
     (reading,) = blocks("Read the results", "python")
     names: dict[str, Any] = {"F": F, "spark": spark}
     shown = []
@@ -134,13 +138,14 @@ def test_reading_the_results_gives_what_is_said(
     assert sorted(map(tuple, now)) == sorted(answers)
     assert total == [(sum(row[2] for row in answers),)]
     assert len(ever) > len(now)
-    flow = built()["flow"]
     names |= {"bl": bl, "flow": flow}
-    (asking,), (command,) = (blocks("Ask a dataflow", language) for language in ("python", "sh"))
+    (command,) = blocks("Ask a dataflow", "sh")
     exec(asking.text, names)
     asked = [(row["dest"], row["flights"]) for row in names["answer"].rows.to_pylist()]
     assert asked == sorted(((row[1], row[2]) for row in answers if row[0] == "JFK"), key=lambda each: -each[1])[:3]
     assert names["answer"].steps.keys() == {"delays"}
+    kept = bl.sql(flow, "out/store", "SELECT min(arr_delay) AS least FROM kept", spark=spark).rows.to_pylist()
+    assert kept[0]["least"] > 300
     (seeing,) = blocks("Was it seen?", "python")
     first = min((weeks / "weeks").iterdir()).name
     assert all(eval(seeing.text.replace("week-01.csv", first), names).values())

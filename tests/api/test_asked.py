@@ -12,7 +12,9 @@ from pyspark.sql import functions as F
 
 import boatlift as bl
 from boatlift.api import asked
+from boatlift.api.running import opened_store
 from boatlift.errors import DataError, InvalidError
+from boatlift.storage.identities import IDENTITY, Identities
 from support.commands import exit_status
 
 if TYPE_CHECKING:
@@ -137,14 +139,16 @@ def test_a_processor_without_rows_of_its_own_is_refused_with_what_to_write(spark
     flow, store = flow_of(2), tmp_path / "store"
     bl.run(flow, store, spark=spark, available_now=True)
     for name in ("large", "rows", "LARGE"):
-        with pytest.raises(InvalidError, match=r"\[NOT_KEPT\].*those that do: highest, sums.*group_by.*ask for kept"):
+        with pytest.raises(
+            InvalidError, match=r"\[NOT_KEPT\].*those that do: highest, sums.*materialize.*ask for kept"
+        ):
             bl.sql(flow, store, f"SELECT * FROM sums JOIN {name} USING (k)", spark=spark)
     again = bl.Dataflow("again")  # the advice is followed
     rows = again.source("rows", bl.generator({"k": "id % 7"}, rows_per_step=ROWS, steps=2))
     large = rows.transform("large", lambda df: df.where("k > 4"))
-    large.group_by("k").agg("kept", F.count("*").alias("n"))
+    large.materialize("kept")
     bl.run(again, tmp_path / "again", spark=spark, available_now=True)
-    found = bl.sql(again, tmp_path / "again", "SELECT sum(n) AS n FROM kept", spark=spark)
+    found = bl.sql(again, tmp_path / "again", "SELECT count(*) AS n FROM kept", spark=spark)
     assert found.rows.to_pylist() == [{"n": sum(each % 7 > 4 for each in range(2 * ROWS))}]
 
 
@@ -188,6 +192,13 @@ def test_what_is_no_query_is_refused(spark: SparkSession, tmp_path: Path) -> Non
     own = "WITH rows AS (SELECT max(k) AS k FROM sums) SELECT k, 'insert' AS word FROM rows"
     assert bl.sql(flow_of(1), store, own, spark=spark).rows.to_pylist() == [{"k": 6, "word": "insert"}]
     assert bl.sql(flow_of(1), store, "(SELECT 1 AS one)", spark=spark).rows.to_pylist() == [{"one": 1}]
+
+
+def test_a_store_that_no_owner_has_claimed_yet_has_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+    Identities(opened_store(tmp_path / "store", create=True), "asked").create(IDENTITY)
+    for query, tables in ((SUMS, ["sums"]), ("SELECT * FROM sums JOIN highest USING (k)", ["sums", "highest"])):
+        answer = bl.sql(flow_of(1), tmp_path / "store", query, spark=spark)
+        assert (answer.rows.num_rows, answer.steps) == (0, dict.fromkeys(tables, -1))
 
 
 def test_a_store_of_another_program_is_refused(spark: SparkSession, tmp_path: Path) -> None:

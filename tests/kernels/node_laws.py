@@ -19,7 +19,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boatlift.kernels.network.node import Node, NodeOutput, ZSet
+from boatlift.kernels.network.node import KeepingNode, Node, NodeOutput, ZSet
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.arranged import key_hashes
 from boatlift.state.expiry import ExpiryColumn
@@ -174,6 +174,17 @@ class Tasks:
         self.time += 1
         return Counter({row: count for row, count in total.items() if count})
 
+    def held(self) -> Rows | None:
+        """Return the rows that the state has, of all tasks; None if the node does not keep them."""
+        if not isinstance(self.node, KeepingNode) or not self.node.keeps_rows:
+            return None
+        total: Rows = Counter()
+        for task in range(self.tasks):
+            share = Share(self.tasks, task)
+            runs = {part: self._opened(part, share) for part in self.node.parts}
+            total.update(rows_of(self.node.held(runs, share)))
+        return total
+
     def merge(self, part: str) -> None:
         """Merge all runs of a part, as one task."""
         self.files += 1
@@ -238,6 +249,7 @@ class NodeLaws:
                     total[row] += count
                 tables = [Counter({row: count for row, count in table.items() if count}) for table in held]
                 assert {row: count for row, count in total.items() if count} == self.case.function(*tables)
+                assert other.held() in (None, self.case.function(*tables))
 
     @of_each_case(20)
     @given(st.data())

@@ -38,7 +38,7 @@ from boatlift.spark.compile.program import CompiledProgram, compile_program
 from boatlift.spark.engine import SparkEngine
 from boatlift.spark.jobs.inputs import ReadTask
 from boatlift.spark.jobs.past import past_plan
-from boatlift.spark.jobs.states import kernel_with_rows, rows_between
+from boatlift.spark.jobs.states import rows_between
 from boatlift.spark.session.jvm import raising_jvm_died
 from boatlift.spark.session.worker_pools import session_beside
 from boatlift.spark.tasks.stage import Output
@@ -86,7 +86,9 @@ class KeptTables:
         self._program = program or compile_program(spark, plan, ON_SPARK)
         self._plan = self._program.plan
         units = self._program.units
-        self._kept = {name.lower(): name for name, unit in units.items() if kernel_with_rows(unit) is not None}
+        tops = {name: unit.top for name, unit in units.items()}
+        self._rows = {name: rows for name, top in tops.items() if top is not None and (rows := top.kept_rows)}
+        self._kept = {name.lower(): name for name in self._rows}
 
     def close(self) -> None:
         if self._own:
@@ -147,21 +149,23 @@ class KeptTables:
             engine.close()
 
     def _rows_of(self, session: SparkSession, engine: SparkEngine, name: str, step: int, state: Any) -> DataFrame:
-        unit = self._program.units[name]
-        output = [Output(name, ArrowStager(unit.output), upserts=False)]
-        receipts = [] if state is None else rows_between(engine.jobs, unit, (None, state), output, step)
+        unit, rows = self._program.units[name], self._rows[name]
+        output = [Output(name, ArrowStager(rows.kernel.output_schema), upserts=False)]
+        receipts = []
+        if state is not None:
+            receipts = rows_between(engine.jobs, unit, (None, state), output, step, rows.kernel)
         runs = [run for receipt in receipts if (run := receipt.staged[name]) is not None]
         files = tuple(str(engine.path(run)) for run in runs)
         slots = session.range(0, max(1, len(files)), 1, max(1, len(files)))
-        return slots.mapInArrow(ReadTask(name, files), unit.columns.weighted_schema).drop(WEIGHT)
+        staged = slots.mapInArrow(ReadTask(name, files), rows.staged)
+        return (staged if rows.result is None else rows.result(staged)).drop(WEIGHT)
 
     def _not_kept(self, name: str) -> InvalidError:
         kept = ", ".join(sorted(self._kept.values())) or "none"
         return InvalidError(
             "NOT_KEPT",
             f"{name} keeps no rows that a query could read (those that do: {kept}): let the program keep them, as in "
-            f'{name}.group_by(…).agg("kept", F.count("*").alias("n")) by all columns that the query needs, and ask for '
-            "kept",
+            f'{name}.materialize("kept"), and ask for kept',
         )
 
 
@@ -169,7 +173,8 @@ class KeptTables:
 def sql(flow: Dataflow, store: str | Path | Store, query: str, *, spark: SparkSession | None = None) -> QueryAnswer:
     """Ask what a dataflow keeps, beside its run, behind it, or after its death.
 
-    Tables are aggregates by key (`group_by(…).agg`), as their newest common checkpoint has them.
+    Tables are streams by `stream.materialize`, aggregates by key (`group_by(…).agg`), `top_n`, `upserts` and views
+    that keep their rows, as their newest common checkpoint has them.
 
     Args:
         flow: The dataflow.
@@ -203,6 +208,8 @@ def _states(history: LogHistory, tables: Sequence[str]) -> tuple[dict[str, int],
     """Return the step that all tables show, and their states then: those that no failure undoes."""
     program, monitor = monitor_from_log(history)
     recovery = monitor.plan(program.graph.vertices.keys()).processors if tables else {}
+    if recovery.keys().isdisjoint(tables):  # no owner has claimed the store yet
+        return dict.fromkeys(tables, -1), dict.fromkeys(tables)
     found: dict[str, dict[int, Any]] = {name: {} for name in tables}
     for name in tables:
         repeated = last_number(maximal_of(recovery[name].fixed))  # a failure of everything repeats the steps up to it

@@ -20,6 +20,7 @@ from boatlift.errors import BoatliftError, InvalidError
 from boatlift.operators.changes.operator import Changes
 from boatlift.operators.epochs.operator import Gather, Recompute
 from boatlift.operators.lookup.operator import Lookup, Table
+from boatlift.operators.materialize import Materialize
 from boatlift.operators.transform.operator import Transform
 from boatlift.operators.union import Merge, Union
 from boatlift.operators.view.operator import View, newest_rows
@@ -149,6 +150,28 @@ class Stream(StreamInTime):
         query = newest_rows(columns, order, deletes)
         chosen = policy_of_state(name, policy, "rows")
         return self.dataflow.add(View(checked_name(name), (self.name,), chosen, query))
+
+    def materialize(self, name: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
+        """Keep the rows of this stream that hold, as a table for `bl.sql`: of new rows all, of changes their sum.
+
+        Nothing has to read it. The state is as large as the rows.
+
+        Args:
+            name: The processor's name, by which queries know the table.
+            policy: The cost of a crash, and how old the rows of an answer may be.
+
+        Raises:
+            InvalidError: `[BAD_RECOMPUTATION]` each message of this stream is a whole table.
+
+        Examples:
+            >>> jfk = flights.transform("jfk", lambda df: df.where("origin = 'JFK'").select("origin", "arr_delay"))
+            >>> kept = jfk.materialize("kept")
+            >>> bl.run(flow, "store", available_now=True)
+            >>> bl.sql(flow, "store", "SELECT * FROM kept").rows.to_pylist()
+            [{'origin': 'JFK', 'arr_delay': 61}]
+        """
+        chosen = policy_of_state(name, policy, "rows")
+        return self.dataflow.add(Materialize(checked_name(name), (self.name,), chosen))
 
     def group_by(self, *keys: str | Window) -> Grouped:
         """Group by columns, and by windows of event time (`bl.window`). NULL is a key like any other.

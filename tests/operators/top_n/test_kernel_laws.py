@@ -84,7 +84,7 @@ def steps(draw: st.DrawFn, *, weighted: bool) -> list[Step]:
 def case(hash_of: Hash, *, weighted: bool) -> KernelCase:
     columns = COLUMNS.append(pa.field(WEIGHT, pa.int64())) if weighted else COLUMNS
     return KernelCase(
-        TopNKernel("t", KEYS, COLUMNS, COUNT, (("v", True), ("t", False)), weighted),
+        TopNKernel("t", KEYS, COLUMNS, weighted, COUNT, (("v", True), ("t", False))),
         steps(weighted=weighted),
         FirstOfKeys,
         batch_maker(columns, lambda row: hash_of((row["a"],))),

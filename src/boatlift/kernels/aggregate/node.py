@@ -25,11 +25,12 @@ from boatlift.kernels.aggregate.single_values import (
 from boatlift.kernels.aggregate.step_input import aggregate
 from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
 from boatlift.kernels.network.node import NodeOutput, ZSet, concat, refuse_negative
-from boatlift.kernels.step_state import StepState
+from boatlift.kernels.step_state import Runs, StepState, rows_of_share
 from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.codec import ValueCodec
 from boatlift.state.column import Ints
+from boatlift.state.key_groups import Share
 from boatlift.state.segment import matching_rows
 from boatlift.storage.records.records import RunRef
 
@@ -89,6 +90,16 @@ class AggregateNode:
         if self.whole and state.share.residue == 0:
             pieces += self._no_rows(pieces, first=state.first)
         return NodeOutput((concat(pieces),), runs)
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether partial aggregates alone say all results, and no row stands for no rows."""
+        return not (self.whole or self.layout.distinct or self.layout.first_values or self.expiring is not None)
+
+    def held(self, runs: Mapping[str, Runs], share: Share) -> ZSet | None:
+        kernel = AggregateKernel(self.layout, self.processor, self.key_names, PARTIALS)
+        made = kernel.between({}, runs, share)
+        return concat([ZSet(tuple(each.columns[:-1]), np.ones(len(each), np.int64)) for each in made.batches])
 
     def _beside_values(
         self, kernel: AggregateKernel, change: ZSet, state: StepState, runs: dict[str, RunRef]
@@ -205,3 +216,9 @@ class DistinctNode:
         moved = np.flatnonzero(signs)
         found = ZSet(rows.values.rows, signs).take(moved) if len(moved) else None
         return NodeOutput((found,), state.written(self.processor, self.parts, {COUNTS: rows}))
+
+    keeps_rows = True
+
+    def held(self, runs: Mapping[str, Runs], share: Share) -> ZSet | None:
+        rows = rows_of_share(self.parts[COUNTS], list(runs[COUNTS]), share)
+        return None if rows is None else ZSet(rows.values.rows, np.sign(rows.values.weights))

@@ -11,14 +11,15 @@ import pyarrow as pa
 
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.kernels.kernel import Kernel, KernelInputs, StepOutput
-from boatlift.kernels.network.node import Node, ZSet, concat
-from boatlift.kernels.step_state import ALONE, StepState
+from boatlift.kernels.network.node import KeepingNode, Node, ZSet, concat
+from boatlift.kernels.step_state import ALONE, Runs, StepState
 from boatlift.state.arrangement.arranged import arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.codec import ValueCodec
 from boatlift.state.column import Column, Ints, as_declared
 from boatlift.state.digest import add_column, finish
 from boatlift.state.expiry import ExpiryColumn
+from boatlift.state.key_groups import Share
 from boatlift.storage.records.records import RunRef
 
 T = TypeVar("T")
@@ -136,6 +137,41 @@ class Network(Kernel):
     def output_schema(self) -> pa.Schema:
         """The columns of the result, with `_weight`; of a job that is not the last, no columns."""
         return pa.schema([]) if self.output is None else self.output.schema.append(_WEIGHT)
+
+    @property
+    def gives_rows(self) -> bool:
+        """Whether the output is the rows of one node, which keeps them."""
+        return self.output is not None and len(self.output.feeds) == 1 and self._giving is not None
+
+    @property
+    def _giving(self) -> tuple[str, KeepingNode] | None:
+        """The name of the node whose only result is the output, and that node, if it keeps its rows."""
+        place = len(self.columns)
+        for name, node in zip(self.names, self.nodes, strict=True):
+            if self.output is not None and self.output.feeds[0].source == place:
+                return (name, node) if isinstance(node, KeepingNode) and node.keeps_rows else None
+            place += len(node.schemas)
+        return None
+
+    def between(
+        self,
+        before: Mapping[str, Runs],
+        after: Mapping[str, Runs],
+        share: Share,
+        *,
+        upserts: bool = False,  # noqa: ARG002
+    ) -> StepOutput:
+        giving, output = self._giving, self.output
+        assert giving is not None
+        assert output is not None
+        name, node = giving
+        pieces = []
+        for state, sign in ((before, -1), (after, 1)):
+            held = node.held({part: state.get(part_name(name, part), ()) for part in node.parts}, share)
+            if held is not None:
+                pieces.append(ZSet(held.columns, sign * held.weights))
+        (feed,) = output.feeds
+        return output.of([*[None] * feed.source, concat(pieces)])
 
     def step(self, inputs: KernelInputs, state: StepState, *, upserts: bool = False) -> StepOutput:
         """Execute a step of all nodes in a task; see `Kernel.step`.

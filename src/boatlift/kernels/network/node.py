@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
 from boatlift.errors import DataError
-from boatlift.kernels.step_state import StepState
+from boatlift.kernels.step_state import Runs, StepState
 from boatlift.state.arrangement.arranged import arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.codec import ValueCodec
 from boatlift.state.column import Ints, shown
+from boatlift.state.key_groups import Share
 from boatlift.storage.records.records import RunRef
 
 
@@ -105,6 +106,25 @@ class Node(Protocol):
 
         Raises:
             DataError: a run is missing or damaged; `[NEGATIVE_WEIGHT]` a row is retracted that does not exist.
+        """
+
+
+@runtime_checkable
+class KeepingNode(Node, Protocol):
+    """A node whose state has all rows of its only result.
+
+    Law: if `keeps_rows`, the rows `held` in a state are the sum of the changes of all steps up to it.
+    """
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether `held` gives them."""
+
+    def held(self, runs: Mapping[str, Runs], share: Share) -> ZSet | None:
+        """Return the rows that hold, of a share of the keys; None if there are none.
+
+        Args:
+            runs: Part to its runs.
         """
 
 

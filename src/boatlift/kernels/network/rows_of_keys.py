@@ -22,12 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boatlift.kernels.network.node import NodeOutput, ZSet, concat, consolidated, refuse_negative
-from boatlift.kernels.step_state import StepState
+from boatlift.kernels.step_state import Runs, StepState, rows_of_share
 from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes, key_words, rows_of_keys
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.state.arrangement.ordered import FirstRows, KeyWords, Order, exact_codes, order_codes, weights_held
 from boatlift.state.column import Column, Hashes, Ints
 from boatlift.state.group import group, grouped_sum
+from boatlift.state.key_groups import Share
 from boatlift.state.merge import filtered, merge_rows
 from boatlift.state.row_hash import hash_rows
 
@@ -391,6 +392,12 @@ class NumberedNode(TopNNode):
     def schemas(self) -> tuple[pa.Schema, ...]:
         schema = pa.schema([self.rows.field(place) for place in self.numbering.columns])
         return (schema.append(_NUMBER) if self.numbering.emitted else schema,)
+
+    keeps_rows = True
+
+    def held(self, runs: Mapping[str, Runs], share: Share) -> ZSet | None:
+        rows = rows_of_share(self._codec, list(runs[FIRST_ROWS]), share)
+        return None if rows is None else consolidated(self._numbered(KeyWords.of(rows), rows, 1), *self.schemas)
 
     def _of_changed_keys(
         self, keys: KeyWords, sides: tuple[list[Arranged], list[Arranged]], differ: Arranged

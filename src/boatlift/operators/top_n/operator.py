@@ -46,6 +46,7 @@ class TopN(KeyedOperator):
 
     kind = "top_n"
     of_steps = ""
+    keeps_rows = True
     options = ("keys", "count", "order_by")
     status_key = "top_n"
     keys: tuple[str, ...]

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StructField, StructType
-
-from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import InvalidError
 from boatlift.operators.top_n.kernel import TopNKernel
 from boatlift.operators.top_n.operator import TopN
-from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput, require_columns, rows_by_key
+from boatlift.spark.compile.keyed import CompiledKeyed, require_columns, rows_by_key, weighted_input
 from boatlift.spark.compile.operator import Columns, Kit
 from boatlift.spark.plans.column_rules import refuse_types
 from boatlift.spark.plans.fingerprint import fingerprint
@@ -36,17 +32,13 @@ def compile_top_n(operator: TopN, inputs: Sequence[Columns], kit: Kit) -> Compil
             raise InvalidError(
                 "TYPE_REFUSED", f"{name} orders by {column}, a {kind}: order by columns of numbers, text or times"
             )
-    taken = rows.taken
-    if takes.changes:
-        schema = StructType([*taken.schema.fields, StructField(WEIGHT, LongType())])
-        taken = KeyedInput((*taken.selected, F.col(WEIGHT)), taken.keys, schema)
     keys = (frozenset(operator.keys), *takes.keys) if operator.count == 1 else takes.keys
     return CompiledKeyed(
         columns=Columns(name, rows.frame.schema, changes=True, keys=keys, has_watermark=takes.has_watermark),
         fingerprint=fingerprint(rows.frame),
         keys=keys,
-        kernel=TopNKernel(name, rows.keys, rows.arrow, operator.count, order, takes.changes),
-        inputs=(taken,),
+        kernel=TopNKernel(name, rows.keys, rows.arrow, takes.changes, operator.count, order),
+        inputs=(weighted_input(rows.taken, takes),),
     )
 
 

@@ -16,13 +16,14 @@ from pyspark.sql.types import MapType, StringType, StructField, StructType, Time
 from boatlift.errors import InvalidError
 from boatlift.operators.view.cuts import CutQuery, CutsFound
 from boatlift.operators.view.frames import ViewFrames
+from boatlift.operators.view.kept import kept_rows_of
 from boatlift.operators.view.mutual import OF, check_columns, column_of
 from boatlift.operators.view.operator import View
 from boatlift.operators.view.queried import queried
 from boatlift.operators.view.steps import ViewSteps
 from boatlift.operators.view.trial import refused_by_spark, try_stages
 from boatlift.spark.compile.keyed import declared_columns
-from boatlift.spark.compile.operator import Columns, Compiled, Kit
+from boatlift.spark.compile.operator import Columns, Compiled, KeptRows, Kit
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.plan_cache import SmallStep
@@ -66,6 +67,10 @@ class CompiledView(Compiled, HasSteps):
     def layout(self) -> str:
         lines = "\n".join(line for job in self.jobs for line in layout_lines(job))
         return xxhash.xxh3_128_hexdigest(canonical_text("", lines).encode())
+
+    @property
+    def kept_rows(self) -> KeptRows | None:
+        return kept_rows_of(self.columns, self.query, self.jobs)
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
         """Return an empty frame with the view's columns: the frames of a step are made stage by stage."""

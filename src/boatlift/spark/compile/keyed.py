@@ -15,10 +15,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType, _parse_datatype_string
 
-from boatlift.dataflow.columns import HASH, quoted
+from boatlift.dataflow.columns import HASH, WEIGHT, quoted
 from boatlift.errors import InvalidError
 from boatlift.kernels.kernel import Kernel
-from boatlift.spark.compile.operator import Columns, Compiled, Kit, without_position
+from boatlift.spark.compile.operator import Columns, Compiled, KeptRows, Kit, without_position
 from boatlift.spark.plans.catalyst import INPUT as MARKED
 from boatlift.spark.plans.clock import dated
 from boatlift.spark.plans.column_rules import canonical_key
@@ -92,6 +92,14 @@ def rows_by_key(name: str, keys: Sequence[str], takes: Columns, kit: Kit, *, doe
     return RowsByKey(KeyedInput(selected, tuple(keys), rows.schema), rows, arrow, typed)
 
 
+def weighted_input(rows: KeyedInput, takes: Columns) -> KeyedInput:
+    """Return the rows of an operator's input, with `_weight` behind them if they are changes."""
+    if not takes.changes:
+        return rows
+    schema = StructType([*rows.schema.fields, StructField(WEIGHT, LongType())])
+    return KeyedInput((*rows.selected, F.col(WEIGHT)), rows.keys, schema)
+
+
 def require_columns(name: str, columns: Sequence[str], takes: Columns) -> None:
     """Raise unless an operator's input has some columns.
 
@@ -160,6 +168,10 @@ class CompiledKeyed(Compiled):
             [part, each.kind, [[name, str(kind)] for name, kind in each.keys], each.description] for part, each in parts
         ]
         return xxhash.xxh3_128_hexdigest(msgspec.msgpack.encode(forms, order="deterministic")) if forms else ""
+
+    @property
+    def kept_rows(self) -> KeptRows | None:
+        return KeptRows(self.kernel, self.columns.weighted_schema) if self.kernel.gives_rows else None
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
         """Return the kernel's input; several inputs in one frame, for `tasks.inputs.by_input`.

@@ -15,6 +15,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from boatlift.dataflow.columns import POSITION, WEIGHT
 from boatlift.dataflow.identity import OwnState
+from boatlift.kernels.kernel import Kernel
 from boatlift.spark.plans.catalyst import empty_frame
 from boatlift.spark.plans.column_rules import in_sql, type_refused
 from boatlift.spark.plans.fingerprint import pin_static_tables
@@ -112,6 +113,21 @@ class Kit:
         self.pinned += pin_static_tables(frame)
 
 
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """The rows that an operator keeps in its state, as a query reads them.
+
+    Attributes:
+        kernel: Gives rows between two states.
+        staged: The columns of these rows, with `_weight`.
+        result: Makes the operator's rows of them, row by row, with `_weight`; None if they are these rows.
+    """
+
+    kernel: Kernel
+    staged: StructType
+    result: Callable[[DataFrame], DataFrame] | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Compiled(ABC):
     """An operator within a unit, ready to make its part of the plan of any step.
@@ -162,6 +178,11 @@ class Compiled(ABC):
     def layout(self) -> str:
         """A hash of the form in which its state is kept; empty if it keeps none by key."""
         return ""
+
+    @property
+    def kept_rows(self) -> KeptRows | None:
+        """What its state has of its rows, if it has all that hold; else None."""
+        return None
 
     @abstractmethod
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
