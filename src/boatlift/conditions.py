@@ -260,8 +260,8 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "NOT_RUNNING": Condition(
         "UnavailableError",
-        "rows were pushed to a source whose dataflow does not run here, or is stopping",
-        "push again, with the same key, once it runs",
+        "rows were pushed to a source, or a stream peeked at, whose dataflow does not run here, or is stopping",
+        "push again, with the same key, once it runs; `bl.sql` asks a store without a run",
         retry=Retry.AGAIN,
     ),
     "PUSH_FULL": Condition(

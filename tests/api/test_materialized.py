@@ -16,7 +16,7 @@ import boatlift as bl
 from boatlift.api.asked import KeptTables, QueryAnswer
 from boatlift.api.running import opened_store
 from boatlift.dataflow import plan
-from boatlift.errors import DataError, InvalidError
+from boatlift.errors import DataError, InvalidError, UnavailableError
 from support.commands import begun
 
 if TYPE_CHECKING:
@@ -178,3 +178,34 @@ def test_whole_tables_are_not_materialized(spark: SparkSession, tmp_path: Path) 
     bl.run(other, tmp_path / "store", spark=spark, available_now=True)
     found = bl.sql(other, tmp_path / "store", "SELECT count(*) AS n FROM kept", spark=spark)
     assert found.rows.to_pylist() == [{"n": 2 * ROWS}]
+
+
+def test_peek_gives_the_rows_of_the_newest_checkpoint_beside_the_run(spark: SparkSession, tmp_path: Path) -> None:
+    flow = bl.Dataflow("peeked")
+    rows = flow.source("rows", bl.generator({"k": "id", "t": "'<b>'"}, rows_per_step=ROWS))
+    kept = rows.materialize("kept", policy=bl.Lazy(every=2))
+    with pytest.raises(UnavailableError, match=r"\[NOT_RUNNING\].*running = bl.start\(flow, store\)"):
+        kept.peek()
+    running = bl.start(flow, tmp_path / "store", spark=spark)  # the advice is followed
+    try:
+        seen = [-1]
+        while len(set(seen)) < 3:
+            assert running.is_active
+            try:
+                answer = kept.peek(10**9)
+            except InvalidError as error:
+                if error.condition == "NOT_KEPT":  # no checkpoint yet
+                    continue
+                raise
+            seen.append(answer.steps["kept"])
+            ids = [row["k"] for row in answer.rows.to_pylist()]
+            assert sorted(ids) == [*range(ROWS * (seen[-1] + 1))]
+        assert seen == sorted(seen)
+        with pytest.raises(InvalidError, match=r"\[NOT_KEPT\] rows keeps no rows"):
+            rows.peek()
+    finally:
+        running.stop()
+    html = kept.peek(2)._repr_html_()
+    assert html.count("<tr>") == 3
+    assert "&lt;b&gt;" in html
+    assert f"kept at step {kept.peek().steps['kept']}" in html

@@ -73,6 +73,11 @@ class QueryAnswer:
     rows: pa.Table
     steps: Mapping[str, int]
 
+    def _repr_html_(self) -> str:
+        from boatlift.api.notebook import answer_html
+
+        return answer_html(self)
+
 
 class KeptTables:
     """The tables of a dataflow.

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from pathlib import Path
+from weakref import WeakKeyDictionary, ref
 
 from pyspark.sql import SparkSession
 
@@ -16,7 +17,7 @@ from boatlift.api.reports import status
 from boatlift.api.running import beside, host_of, opened_store, prepared
 from boatlift.connectors.kit import checked_options
 from boatlift.dataflow import Plan
-from boatlift.errors import BoatliftError, FencedError, InvalidError
+from boatlift.errors import BoatliftError, FencedError, InvalidError, UnavailableError
 from boatlift.runtime.host.context import BYTES_IN_FLIGHT, RunOptions
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.progress import Progress
@@ -27,6 +28,9 @@ from boatlift.storage.opening import StorePlace
 from boatlift.storage.store import Store
 
 logger = logging.getLogger(__name__)
+
+_STARTED: WeakKeyDictionary[Dataflow, ref[Running]] = WeakKeyDictionary()
+"""The last run of each dataflow that was started in this process."""
 
 _DEFAULTS = RunOptions()
 
@@ -201,4 +205,22 @@ def start(
         planned, opened, found = prepared(flow, store, spark)
         running = Running(host_of(planned, opened, found, watched), store, planned, found, block.pop_all())
         running.console = "".join(served)
+        _STARTED[flow] = ref(running)
         return running
+
+
+def started(flow: Dataflow) -> Running:
+    """Return the run of a dataflow that this process has started.
+
+    Raises:
+        UnavailableError: `[NOT_RUNNING]` there is none, or nothing refers to one that has ended.
+    """
+    found = _STARTED.get(flow)
+    running = None if found is None else found()
+    if running is None:
+        raise UnavailableError(
+            "NOT_RUNNING",
+            f"this process has not started {flow.name}: write running = bl.start(flow, store), or ask its store with "
+            "bl.sql(flow, store, query)",
+        )
+    return running

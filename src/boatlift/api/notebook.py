@@ -24,6 +24,7 @@ from boatlift.runtime.inspect.picture import picture_of
 from boatlift.storage.records.records import UNITS
 
 if TYPE_CHECKING:
+    from boatlift.api.asked import QueryAnswer
     from boatlift.api.background import Running
     from boatlift.api.dataflow import Dataflow
     from boatlift.api.streams import Stream
@@ -112,6 +113,15 @@ def run_html(status: DataflowStatus | None, said: str, error: BaseException | No
         body = "".join(f"<tr>{each}</tr>" for each in cells)
         parts.append(f"<table><tr>{''.join(f'<th>{each}</th>' for each in heads)}</tr>{body}</table>")
     return "".join(parts)
+
+
+def answer_html(answer: QueryAnswer) -> str:
+    """Return the rows of an answer as a table, and the step that they show."""
+    steps = ", ".join(f"{escape(name)} at step {step}" for name, step in answer.steps.items())
+    heads = "".join(f"<th>{escape(name)}</th>" for name in answer.rows.column_names)
+    rows = ("".join(f"<td>{escape(str(value))}</td>" for value in row.values()) for row in answer.rows.to_pylist())
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f"<p>{steps}</p><table><tr>{heads}</tr>{body}</table>"
 
 
 def _rate(status: DataflowStatus, unit: str) -> str:

@@ -13,6 +13,7 @@ from boatlift.api.known_columns import columns_of
 from boatlift.api.options import checked_name, loop_of, policy_of_batch, policy_of_state, policy_without_state
 from boatlift.connectors.kit import checked_methods
 from boatlift.dataflow.advice import OF_STREAM, advise
+from boatlift.dataflow.columns import quoted
 from boatlift.dataflow.contracts import Sink
 from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, batch_of
 from boatlift.dataflow.processors import SinkSpec
@@ -28,6 +29,8 @@ from boatlift.operators.window.operator import Window
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+    from boatlift.api.asked import QueryAnswer
 
 
 @checked_methods
@@ -68,6 +71,30 @@ class Stream(StreamInTime):
             {'origin': 'string', 'arr_delay': 'int', 'at': 'timestamp'}
         """
         return columns_of(self.dataflow, self.name)
+
+    def peek(self, rows: int = 20) -> QueryAnswer:
+        """Return some of the rows that this stream keeps now, beside the run that `bl.start` began in this process.
+
+        They are those of the newest checkpoint, as `running.sql` gives them; a notebook shows them as a table.
+
+        Args:
+            rows: The most rows.
+
+        Raises:
+            UnavailableError: `[NOT_RUNNING]` this process has not started the dataflow.
+            InvalidError: `[NOT_KEPT]` the stream keeps no rows, or has no checkpoint yet.
+
+        Examples:
+            >>> kept = flights.materialize("kept")
+            >>> running = bl.start(flow, "store", available_now=True)
+            >>> running.wait()
+            True
+            >>> kept.peek().rows.num_rows
+            3
+        """
+        from boatlift.api.background import started
+
+        return started(self.dataflow).sql(f"SELECT * FROM {quoted(self.name)} LIMIT {int(rows)}")  # noqa: S608
 
     def transform(
         self,
