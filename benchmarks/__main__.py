@@ -55,6 +55,8 @@ NAMES = (
     "joint",
     "catch_up",
     "push",
+    "answers",
+    "adhoc",
     "join",
     "distinct",
     "view_latency",

@@ -6,14 +6,16 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
+
 from benchmarks.harness.measuring import Effort, Figure, Result, median_ratio
 
-__all__ = ["measure"]
+__all__ = ["SCHEMA", "measure", "pushed", "server_without_store"]
 
 CLIENTS, SECONDS, WARM_UPS = 64, 10, 1
 SCHEMA = "id LONG NOT NULL, item STRING, amount DOUBLE"
@@ -21,8 +23,8 @@ SCHEMA = "id LONG NOT NULL, item STRING, amount DOUBLE"
 
 def measure(effort: Effort) -> Result:
     """Let clients push to a dataflow that aggregates the rows, and to a server that only reads them, in turns."""
-    with _dataflow() as durable, _nothing() as nothing:
-        turns = [(_pushed(durable), _pushed(nothing)) for _ in range(WARM_UPS + effort.rounds)][WARM_UPS:]
+    with _dataflow() as durable, server_without_store(lambda rows: rows.num_rows) as nothing:
+        turns = [(pushed(durable), pushed(nothing)) for _ in range(WARM_UPS + effort.rounds)][WARM_UPS:]
     ours, theirs = ([turn[side] for turn in turns] for side in (0, 1))
     ratio = median_ratio([each["acks"] for each in ours], [each["acks"] for each in theirs])
     return Result(
@@ -40,9 +42,10 @@ def measure(effort: Effort) -> Result:
     )
 
 
-def _pushed(address: tuple[str, int]) -> dict[str, float]:
+def pushed(address: tuple[str, int], clients: int = CLIENTS) -> dict[str, float]:
+    """Let clients push to a server; return acknowledgements a second, and the milliseconds that they took."""
     command = [sys.executable, "-m", "benchmarks.harness.push_clients", address[0], str(address[1]), "/orders"]
-    done = subprocess.run([*command, str(CLIENTS), str(SECONDS)], capture_output=True, check=True, text=True)
+    done = subprocess.run([*command, str(clients), str(SECONDS)], capture_output=True, check=True, text=True)
     answer: dict[str, float] = json.loads(done.stdout)
     return answer
 
@@ -67,7 +70,8 @@ def _dataflow() -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def _nothing() -> Iterator[tuple[str, int]]:
+def server_without_store(take: Callable[[pa.Table], int]) -> Iterator[tuple[str, int]]:
+    """Serve pushes whose rows a function in memory takes, and answer with the number that it returns."""
     from boatlift.connectors.kit.declared_columns import struct_of
     from boatlift.connectors.push.rows import PushedRows
     from boatlift.connectors.push.server import Server
@@ -76,12 +80,12 @@ def _nothing() -> Iterator[tuple[str, int]]:
     rows = PushedRows(struct_of(SCHEMA))
 
     class Door:
-        """Reads rows and forgets them."""
+        """Reads rows, and keeps nothing."""
 
         def put_json(self, body: bytes, key: str | None) -> Future[Receipt]:  # noqa: ARG002
             """Answer at once."""
             answer: Future[Receipt] = Future()
-            answer.set_result(Receipt(rows.of_json(body).num_rows, repeated=False, stable=False))
+            answer.set_result(Receipt(take(rows.of_json(body)), repeated=False, stable=False))
             return answer
 
         def pushed(self, key: str) -> Receipt | None:
