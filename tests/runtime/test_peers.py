@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import boatlift as bl
+from boatlift.console.contents import show_status
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 from boatlift.runtime.host import members
 from boatlift.runtime.inspect.status import status_at
@@ -268,11 +269,16 @@ def test_a_receiver_without_account_waits_for_no_store(tmp_path: Path) -> None:
     check_store(tmp_path)
 
 
-def test_with_fewer_standbys_than_the_depth_release_waits_for_the_store(tmp_path: Path) -> None:
+def test_with_fewer_standbys_than_the_depth_release_waits_for_the_store_and_status_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     world = NotingWorld(60, carry=(), determinants="peers:2")
     owner = Owner(world, tmp_path, 1)
     until(lambda: len(owner.calls()) > 20)
     assert owner.shown("all") == 1
+    until(lambda: (now := status_at(tmp_path)).depth == 2 and len(now.standbys) == 1)
+    show_status(str(tmp_path), as_json=False)
+    assert "determinants: peers:2 needs 2 standbys, 1 there: all waits for the store" in capsys.readouterr().out
     owner.dies()
     assert owner.standbys[0].work.result() is None
     checked(world, tmp_path, {})

@@ -103,6 +103,10 @@ def show_status(path: str, *, as_json: bool) -> None:
         behind_by = f", {standby.behind:,} objects of the log behind" if standby.behind else ""
         holds = f", holds {standby.holds:,} bytes that the log lacks" if standby.holds else ""
         print(f"standby: process {standby.pid} on {standby.host} {ready}{behind_by}{waits}{holds}")
+    if (there := sum(not each.handover_only for each in status.standbys)) < status.depth:
+        print(
+            f"determinants: peers:{status.depth} needs {status.depth} standbys, {there} there: all waits for the store"
+        )
     if (ahead := status.last_record_at // 1000 - int(time.time())) >= LEAST_SECONDS:
         print(behind(ahead))
     for source, step in status.closed.items():

@@ -75,8 +75,9 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
         if report.held:
             held = ", ".join(f"{name} {depth}" for name, depth in report.held.items())
             show(
-                f"\n[bold]Held by standbys[/bold]: what is chosen counts once so many hold it: {held}. As many "
-                "processes may die at once, the owner among them; those of one host may die with it"
+                f"\n[bold]Held by standbys[/bold]: what is chosen counts once so many hold it: {held}. With fewer it "
+                f"waits for the store. {min(report.held.values())} of these processes may die at once, the owner among "
+                "them; give each a host of its own"
             )
         at_least_once = []
         for name in report.at_least_once:

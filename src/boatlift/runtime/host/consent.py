@@ -20,7 +20,7 @@ from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
 
 CARRIED = (
-    "the last run has not stopped cleanly, and its sinks may hold steps whose determinants are not in the log: run the "
+    "the last run has not stopped cleanly, and sinks may hold steps whose determinants are not in the log: run the "
     "program of the store once with --available-now, which records them, then change it"
 )
 

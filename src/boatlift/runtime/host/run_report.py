@@ -63,12 +63,17 @@ class ActivityReport(msgspec.Struct, frozen=True):
 
 
 class RunReport(msgspec.Struct, frozen=True):
-    """The report of a run about itself, written every `WRITE_SECONDS`."""
+    """The report of a run about itself, written every `WRITE_SECONDS`.
+
+    Attributes:
+        depth: So many standbys at least must hold what is chosen to make it count; 0 if the store alone counts.
+    """
 
     at: int
     input: InputReport | None = None
     stuck: list[StuckCall] = []
     standbys: list[StandbyReport] = []
+    depth: int = 0
     activity: ActivityReport | None = None
 
 
@@ -90,7 +95,7 @@ class RunReports:
         self._asked = {name: waiting for name, waiting in asked.items() if waiting is not None}
         self._input: InputReport | None = None
         self._counters, self._progress, self._began = context.counters, context.progress, clock()
-        self._held = held
+        self._held, self._depth = held, min(context.plan.depths().values(), default=0)
 
     def begin(self) -> None:
         if self._asked:
@@ -124,7 +129,7 @@ class RunReports:
             counted.recoveries,
             process_sums(),
         )
-        report = RunReport(now, self._input, self._deadlines.stuck(), self._link.standbys(), activity)
+        report = RunReport(now, self._input, self._deadlines.stuck(), self._link.standbys(), self._depth, activity)
         written = self._folder / f"{FILE}.new"
         # A newer owner may have removed the folder, or the disk is full: a write of the run reports that.
         with suppress(OSError):

@@ -114,6 +114,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
         input: What sources could still take, as a living owner has said last; None if there is none.
         stuck: Steps and commits without progress; if the owner itself does nothing, one of the dataflow.
         standbys: The standbys of a living owner, as it has reported last.
+        depth: So many standbys at least must hold what is chosen, by the same report; 0 if the store alone counts.
         activity: What the units of a living owner have done, as it has reported last.
         adoptable: What the owner has in memory is in scratch of this computer: if the driver alone dies, no recorded
             step is executed again.
@@ -138,6 +139,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
     stuck: list[StuckCall] = []
     adoptable: bool = False
     standbys: list[StandbyReport] = []
+    depth: int = 0
     activity: ActivityReport | None = None
     together: list[TogetherStatus] = []
 
@@ -190,7 +192,13 @@ def reported_status(
     stuck = list(_stuck_owner(status, report, clock())) or report.stuck
     state = "stuck" if stuck and status.state == "alive" else status.state
     return msgspec.structs.replace(
-        status, input=report.input, stuck=stuck, state=state, standbys=report.standbys, activity=report.activity
+        status,
+        input=report.input,
+        stuck=stuck,
+        state=state,
+        standbys=report.standbys,
+        depth=report.depth,
+        activity=report.activity,
     )
 
 
