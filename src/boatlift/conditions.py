@@ -328,6 +328,7 @@ CONDITIONS: dict[str, Condition] = {
         "nothing else explains",
         "bring back the standbys that the message names; if they have ended, go on with --accept-lost, and see in "
         "boatlift log what that has decided",
+        retry=Retry.AGAIN,
     ),
     "STANDBY_SILENT": Condition(
         "UnavailableError",

@@ -121,7 +121,7 @@ def test_a_server_that_keeps_failing_is_named_with_its_last_answer(
     resource.next = [PASSING[fault]] * 100
     with pytest.raises(UnavailableError, match=r"\[INPUT_UNAVAILABLE\].*rows.csv failed \(.+\): run again") as caught:
         source.next(source.start())
-    assert ("503" in str(caught.value)) == (fault == "503")
+    assert ("status 503" in str(caught.value)) == (fault == "503")
     assert names_in(store) == []
     resource.next = []
     assert source.next(source.start()) is not None

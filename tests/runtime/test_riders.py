@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +98,15 @@ def test_a_rider_that_is_too_large_waits_for_the_log(tmp_path: Path, monkeypatch
         sizes.append(len(content))
         return content
 
+    class LateStore(RidingStore):
+        """Each object of the log takes longer than a step."""
+
+        def create(self, name: str, content: bytes | Path) -> None:
+            time.sleep(0.02 if name.startswith("log/") else 0.0)
+            super().create(name, content)
+
     monkeypatch.setattr(LogCalls, "rider", noted)
-    run(NotingEngine(world), RidingStore(tmp_path, Unsynced()))
+    run(NotingEngine(world), LateStore(tmp_path, Unsynced()))
     assert sizes
     assert max(sizes) <= 500
     world.check()

@@ -129,7 +129,7 @@ def test_strangers_that_say_nothing_are_few_and_none_stays_for_long() -> None:
     assert all(ended(each) for each in many), "they go with the job"
     with open_listener(HOST, lambda *_: None, timeout=0.1) as door:
         assert all(ended(each) for each in strangers(door))
-    until(lambda: threading.active_count() == before)
+    until(lambda: threading.active_count() <= before)  # threads of other tests may end meanwhile
 
 
 def test_a_stranger_delays_no_peer(tmp_path: Path) -> None:
