@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.conformance import SinkLaws
 from connectors.guide_case import JournalCase, LogCase
+from connectors.sink_laws import SinkLaws
 from connectors.source_laws import SourceLaws
 
 ROOT = Path(__file__).resolve().parents[2]

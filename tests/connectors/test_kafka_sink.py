@@ -20,8 +20,9 @@ from boatlift.connectors.kafka.topics import Topics
 from boatlift.connectors.kafka.writer import Writer
 from boatlift.dataflow.contracts import Committed, Outcome, Sink
 from boatlift.testing.kafka_broker import KafkaBroker
-from connectors.conformance import SCHEMA, Row, SinkLaws, context, rows_of, stage
+from connectors.conformance import SCHEMA, Row, context, rows_of, stage
 from connectors.kafka_cases import KafkaSinkCase, put
+from connectors.sink_laws import SinkLaws
 from support.kafka import PATIENCE, USERS, messages_of, plain, secured, transactional
 
 pytestmark = pytest.mark.kafka

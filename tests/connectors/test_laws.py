@@ -32,7 +32,6 @@ from connectors.cases import (
     TailedJsonCase,
     UpsertCase,
 )
-from connectors.conformance import SinkLaws
 from connectors.sink_cases import (
     DeltaCase,
     MysqlAppendCase,
@@ -45,6 +44,7 @@ from connectors.sink_cases import (
     SqliteNanCase,
 )
 from connectors.sink_crash_laws import SinkCrashLaws
+from connectors.sink_laws import SinkLaws
 from connectors.source_laws import SourceLaws
 
 

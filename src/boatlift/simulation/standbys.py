@@ -52,7 +52,7 @@ class SimulatedStandby:
         claims_at: The act in which the claim is made.
         suspects: The schedule has it suspect its owner, whatever it hears.
         dies_at: The act in which it dies as an heir; 0 for none.
-        tail: What it holds of owners' entries, for its life.
+        tail: The entries of owners that this standby holds, for its life.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ lost what it held. An entry is held once `depth` members have said so to this ow
 Laws:
     * A member keeps an interval of the stream of one owner, the newest that it has heard.
     * The fence is in the act: a member that has promised itself to a token holds nothing of an older owner any more.
-    * A change of the members is in force once it is stored. What comes behind a change that is not is held by nobody.
+    * A change of the members is in force once it is stored. Until then no entry behind it counts as held.
     * Of n members, n - depth + 1 promises suffice: one of those that hold an entry is among them.
 
 Source: Clonos §4 (determinants in the memory of others, with a depth); the protocol of `docs/availability.md`.
@@ -61,7 +61,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 class Promised(msgspec.Struct, frozen=True, tag="promised"):
-    """A member holds nothing of an older owner any more. What it held of the newest that it has heard goes along.
+    """A member refuses the entries of older owners from now on, and hands over those that it holds.
 
     Attributes:
         token: Of the owner to which it is promised.
