@@ -59,6 +59,7 @@ NAMES = (
     "adhoc",
     "join",
     "distinct",
+    "gathered",
     "view_latency",
     "view_paths",
     "view_top",

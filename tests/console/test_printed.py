@@ -334,7 +334,9 @@ def test_the_plan_names_orders_of_arrival_and_ends_of_epochs(
     one.merge("both", other).gather("hours", policy=bl.Batch(epochs=9)).sink("history", bl.parquet("history"))
     show_plan(flow, as_json=False)
     text = capsys.readouterr().out
-    assert "both: the order in which the steps of its inputs arrived" in text
+    assert "both: how far each step reached in each of its inputs" in text
+    assert "both: the input of the step alone and how far each step reached" in text
+    assert "the ends of its epochs, because hours ends epochs by conditions on what has come" in text
     assert "hours: the ends of its epochs" in text
 
 

@@ -116,7 +116,7 @@ def test_a_merge_waits_for_no_input(spark: SparkSession) -> None:
     add("east", range(6))
     add("west", range(1))
     executed = run(spark, flow_of("merge"))
-    assert executed["doubled"] == executed["sums"] == 7
+    assert 1 <= executed["doubled"] == executed["sums"] <= 7, "a step takes all that has come"
     assert found() == expected(east=6, west=1)
     add("west", range(1, 3))
     run(spark, flow_of("merge"))

@@ -83,7 +83,6 @@ def test_some_of_these_programs_have_a_source_that_forgets():
         forgetful += [reader] if plan(flow).keeps_no_rows("rows") else []
     assert forgetful == [
         "transform", "outside", "eager", "lazy sums", "sums of inputs", "history of a transform", "lookup", "table",
-        "merge", "merged transform",
     ]  # fmt: skip
 
 

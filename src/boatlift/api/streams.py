@@ -291,7 +291,7 @@ class Stream(StreamInTime):
         """Unite this and other streams of the same columns, step by step.
 
         The sources of all streams have common steps: a step begins as soon as one of them has rows, and takes the rows
-        that each has by then. `merge` is for streams whose arrival order matters.
+        that each has by then. `merge` is for streams of which none waits for another.
 
         Args:
             name: The processor's name.
@@ -306,10 +306,11 @@ class Stream(StreamInTime):
         return self.dataflow.add(Union(checked_name(name), streams, policy_without_state(name, policy, Ephemeral())))
 
     def merge(self, name: str, *others: Stream, policy: Ephemeral | Eager | History | None = None) -> Stream:
-        """Merge this and other streams of the same columns in arrival order; no stream waits for another.
+        """Merge this and other streams of the same columns as they come; no stream waits for another.
 
-        A step of the merge has the rows of one step of one stream. The order of these steps is recorded: a replay takes
-        the same order.
+        A step of the merge has all steps of the streams that have come. How far it reaches in each is recorded: a
+        replay has the same steps. If something behind the merge minds the order of rows (a sink with the newest row of
+        each key, a window, `process`, duplicates), a step is one step of one stream, in the recorded order of arrival.
 
         Args:
             name: The processor's name.

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _DETERMINANTS = {
-    "arrival order": "the order in which the steps of its inputs arrived",
+    "arrival order": "the order in which the steps of its inputs arrived, a record for each",
+    "ends of inputs": "how far each step reached in each of its inputs, one record however many steps had come",
     "epoch ends": "the ends of its epochs",
     "answers": "the answers of external systems",
     "rows": "its rows, which it cannot repeat",
@@ -297,7 +298,8 @@ def _repeats(report: ProgramReport, name: str) -> str:
         kept = "a checkpoint" if "every" in job.policy else "each step"
         return f"nothing; its rows are durable with {kept} before a sink sees them"
     chosen = [_DETERMINANTS[each] for each in report.recorded.get(name, ())]
-    return " and ".join([_INPUTS[job.order], *chosen])
+    why = f", because {job.order_why}" if job.order_why else ""
+    return " and ".join([_INPUTS[job.order], *chosen]) + why
 
 
 def _show_ordered(report: ProgramReport) -> None:

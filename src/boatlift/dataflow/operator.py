@@ -23,6 +23,8 @@ class Timing(Enum):
     """The times of its inputs: a step takes the rows of all inputs at one time, and waits for the last input."""
     ARRIVAL = "arrival order"
     """One time for each message, in arrival order; that order is a determinant."""
+    GATHERED = "gathered"
+    """Epochs of its own, each with all that has come on its inputs; the end of each input is a determinant."""
     BATCH = "batch"
     """Epochs of its own, each over many times of its input; the end of an epoch is a determinant."""
 
@@ -122,6 +124,10 @@ class Operator(ABC):
     def fuses(self, read: int) -> bool:
         """Return whether the operators before an input, by its place in `reads`, may be executed in its own job."""
         return read == 0
+
+    def gathered(self) -> Operator:
+        """Return the operator in the form that takes all that has come as one step; itself if there is none."""
+        return self
 
     def describe(self) -> Json:
         """Return its options: a plan shows them beside kind, policy and reads, and a store records them.

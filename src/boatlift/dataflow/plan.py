@@ -10,6 +10,7 @@ from typing import Protocol
 from boatlift.dataflow.contracts import Delivery
 from boatlift.dataflow.groups import Groups, refuse_other_times
 from boatlift.dataflow.operator import Timing
+from boatlift.dataflow.order import with_gathering
 from boatlift.dataflow.policies import History, Keep, Policy
 from boatlift.dataflow.processors import Processor, SinkSpec, SourceSpec
 from boatlift.dataflow.rows import Rows
@@ -100,8 +101,9 @@ class Plan:
 
         The client keeps them until their results are durable, and all units behind the source restart with it at one
         step. So the store keeps the rows after all if a unit reads them again (`History`), or if they wait for another
-        processor: before a batch, before a union with another source, before sinks that are shown together with those
-        of another source, and before a sink that may hold a step, or part of one, that the log does not know.
+        processor: before a batch or a merge, before a union with another source, before sinks that are shown together
+        with those of another source, and before a sink that may hold a step, or part of one, that the log does not
+        know.
 
         Args:
             policies: Policies of some units that override their own.
@@ -113,9 +115,9 @@ class Plan:
         sinks = [sink.sink for unit in behind for sink in unit.sinks]
         return not (
             any(source in u.reads and isinstance(policies.get(u.name, u.policy), History) for u in behind)
-            or any(unit.timing is Timing.BATCH for unit in behind)
+            or any(unit.timing in (Timing.BATCH, Timing.GATHERED) for unit in behind)
             or any(
-                len(unit.reads) > 1 and unit.timing is not Timing.ARRIVAL and len(self.sources_of(unit.name)) > 1
+                len(unit.reads) > 1 and unit.timing is Timing.EPOCHS and len(self.sources_of(unit.name)) > 1
                 for unit in behind
             )
             or any(source in sources and len(sources) > 1 for sources in map(self._sources_of_group, self.groups))
@@ -196,7 +198,9 @@ def _divided(name: str, processors: Mapping[str, Processor], ticks: SourceSpec |
     unread = next((each for each in processors if each not in read and each not in ends), None)
     if unread is not None:
         raise InvalidError("EMPTY_DATAFLOW", f"nothing reads {unread}: give it a sink, or remove it")
-    return Plan(name, processors, sources, units_of(processors), sinks, _rows(processors), ticks)
+    rows = _rows(processors)
+    processors = with_gathering(processors, rows)
+    return Plan(name, processors, sources, units_of(processors), sinks, rows, ticks)
 
 
 def _can_be_asked(processor: Processor) -> bool:

@@ -31,7 +31,8 @@ def clocks_of(plan: Plan) -> dict[str, str]:
     for name, unit in plan.units.items():
         taken = sent[unit.reads[0]]
         clocks[name] = taken if unit.timing is Timing.EPOCHS else name
-        sent[name] = name if unit.timing is Timing.ARRIVAL else taken  # a batch sends with the last epoch that it took
+        own = unit.timing in (Timing.ARRIVAL, Timing.GATHERED)
+        sent[name] = name if own else taken  # a batch sends with the last epoch that it took
         clocks.update((sink.name, clocks[name]) for sink in unit.sinks)
     return clocks
 
@@ -41,7 +42,7 @@ class Traces:
 
     Laws:
         * Spans of one logical time have one trace: of epochs the same for all units, of a batch, or of a unit that
-          takes its inputs in order of arrival, one of its own.
+          takes its inputs as they come, one of its own.
         * A trace is sent with all its spans, or with none. On average there are `SPANS_A_SECOND` at most.
         * A replay from its first step to its last is a span `recovery`, in a trace of its own.
 

@@ -1,4 +1,4 @@
-"""The union and the merge: the rows of several streams as one, time by time or in arrival order."""
+"""The union and the merge: the rows of several streams as one, time by time or as they come."""
 
 from __future__ import annotations
 
@@ -70,6 +70,16 @@ class Merge(_OfSeveralStreams):
             self._refuse_changes(taken)
         return Rows(self.name, source_times=False, ordered_within=one_order(inputs))
 
+    def gathered(self) -> GatheredMerge:
+        return GatheredMerge(self.name, self.reads, self.policy)
+
+
+@dataclass(frozen=True, slots=True)
+class GatheredMerge(Merge):
+    """A merge whose step has all steps of all streams that have come; how far it reaches in each stream is recorded."""
+
+    timing = Timing.GATHERED
+
 
 def compile_union(operator: Union | Merge, inputs: Sequence[Columns], kit: Kit) -> Compiled:
     """Compile a union or a merge; see `spark.compile.united`."""
@@ -78,4 +88,4 @@ def compile_union(operator: Union | Merge, inputs: Sequence[Columns], kit: Kit) 
     return compile_united(operator, inputs, kit)
 
 
-COMPILERS = {Union: compile_union, Merge: compile_union}
+COMPILERS = {Union: compile_union, Merge: compile_union, GatheredMerge: compile_union}

@@ -34,6 +34,8 @@ class Vertex:
             positions of a source, except of one that is not deterministic: it cannot be read again.)
         domain: Its time domain. In a sequence domain it has state: its place in the arrival order.
         coarse: True if the ends of its epochs are determinants, without which its frontiers mean nothing.
+        gathered: True if it is coarse, and an epoch takes what has come on all inputs, each of which has times of its
+            own. Its receivers count its epochs.
         ledger: For a sink: True if the sink records which times it holds. If not, the log is its ledger, and times that
             it has shown may come again.
     """
@@ -44,6 +46,7 @@ class Vertex:
     domain: Domain[Any] = EPOCH
     coarse: bool = False
     ledger: bool = True
+    gathered: bool = False
 
     @property
     def notified(self) -> bool:

@@ -28,6 +28,7 @@ from boatlift.times import (
     EpochBoundaries,
     Fine,
     FromSequence,
+    GatheredBoundaries,
     Projection,
     Sequence,
     Then,
@@ -42,6 +43,7 @@ class RecoveryNode:
     Attributes:
         ordered: True if it takes its messages in arrival order.
         batch: True if an epoch of its own covers many times of its input.
+        gathers: True if an epoch of its own takes what has come on its inputs.
         repeats: True if a step executed again with the same determinants yields the same rows; for a source, if it can
             be read again.
         answers: True if it asks an external system, and the answers are recorded.
@@ -54,6 +56,7 @@ class RecoveryNode:
     policy: Policy = Ephemeral()  # noqa: RUF009 - immutable
     ordered: bool = False
     batch: bool = False
+    gathers: bool = False
     repeats: bool = True
     answers: bool = False
     ledger: bool = True
@@ -65,15 +68,15 @@ def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Prog
     nodes = [RecoveryNode(name, (), Kind.SOURCE, repeats=not plan.keeps_no_rows(name, other)) for name in plan.sources]
     for name, unit in plan.units.items():
         kind = Kind.STATEFUL if unit.keeps_state else Kind.STATELESS
-        arrival, batch = unit.timing is Timing.ARRIVAL, unit.timing is Timing.BATCH
         nodes.append(
             RecoveryNode(
                 name,
                 unit.reads,
                 kind,
                 other.get(name, unit.policy),
-                arrival,
-                batch,
+                unit.timing is Timing.ARRIVAL,
+                unit.timing is Timing.BATCH,
+                unit.timing is Timing.GATHERED,
                 unit.deterministic,
                 unit.records_answers,
             )
@@ -89,19 +92,23 @@ def program_from(nodes: Iterable[RecoveryNode], groups: Groups = ()) -> Program:
 
     A processor in arrival order has the times of a sequence. Its receivers see them as epochs: one for each message
     that it took. A batch has epochs of its own. Its receivers see each of them as the input epoch with which it ended;
-    but a receiver in arrival order, another batch, and a sink count the batch's own epochs.
+    but a receiver in arrival order, another batch, and a sink count the batch's own epochs. All receivers of a
+    processor that gathers count its epochs.
     """
     nodes = list(nodes)
     orders = {n.name: ArrivalOrder(Sequence(tuple(edge_name(r, n.name) for r in n.reads))) for n in nodes if n.ordered}
-    cuts = {node.name: EpochBoundaries() for node in nodes if node.batch}
+    batches = {node.name: EpochBoundaries() for node in nodes if node.batch}
+    gathered = {n.name: GatheredBoundaries(edge_name(r, n.name) for r in n.reads) for n in nodes if n.gathers}
 
     def projection(sender: str, node: RecoveryNode) -> Projection:
         if node.ordered:
             into: Projection = ToSequence(orders[node.name].domain, edge_name(sender, node.name))
         elif node.batch:
-            into = Coarse(cuts[node.name])
+            into = Coarse(batches[node.name])
+        elif node.gathers:
+            into = Coarse(gathered[node.name].of[edge_name(sender, node.name)])
         else:
-            into = Fine(cuts[sender]) if sender in cuts and node.kind is not Kind.SINK else IDENTITY
+            into = Fine(batches[sender]) if sender in batches and node.kind is not Kind.SINK else IDENTITY
         if sender not in orders:
             return into
         numbered = FromSequence(orders[sender])
@@ -112,13 +119,14 @@ def program_from(nodes: Iterable[RecoveryNode], groups: Groups = ()) -> Program:
         domain: Any = orders[node.name].domain if node.ordered else EPOCH
         ends_recorded = not node.batch or isinstance(node.policy, History)
         repeats = node.repeats and ends_recorded and not node.answers
-        vertices.append(Vertex(node.name, node.kind, repeats, domain, coarse=node.batch, ledger=node.ledger))
+        coarse = node.batch or node.gathers
+        vertices.append(Vertex(node.name, node.kind, repeats, domain, coarse, node.ledger, node.gathers))
     edges = [
         Edge(edge_name(sender, node.name), sender, node.name, projection(sender, node))
         for node in nodes
         for sender in node.reads
     ]
-    return Program(RecoveryGraph(vertices, edges), _durabilities(nodes), orders, cuts, groups)
+    return Program(RecoveryGraph(vertices, edges), _durabilities(nodes), orders, {**batches, **gathered}, groups)
 
 
 def _durabilities(nodes: list[RecoveryNode]) -> dict[str, Durability]:
@@ -274,6 +282,7 @@ def _node(name: str, unit: UnitRecord, operators: list[ProcessorRecord]) -> Reco
         policy_of(unit),
         Timing.ARRIVAL in timings,
         Timing.BATCH in timings,
+        Timing.GATHERED in timings,
         all(each.deterministic for each in operators),
         any(each.records_answers for each in operators),
     )

@@ -297,7 +297,9 @@ class SimulatedDriver:
             self.stopped = True
 
     def fail(self, processors: Iterable[str]) -> None:
-        """Empty the memory of some processors; their next steps start late."""
+        """Empty the memory of some processors, unless the run is over; their next steps start late."""
+        if self._finishes:
+            return
         failed = frozenset(processors)
         self._memory.lose(failed)
         self._world.failed |= failed

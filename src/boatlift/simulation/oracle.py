@@ -102,7 +102,7 @@ class _Execution:
                     self._send_nothing(name, world.determinants[name].keys() - survived[name].keys())
                 case Role.ORDERED:
                     self._in_order(name)
-                case Role.BATCH:
+                case Role.BATCH | Role.GATHERED:
                     self._in_batches(name)
                 case Role.HEAD if part.depth == 1:
                     self._loop(name)
@@ -252,16 +252,19 @@ class _Execution:
         return any(self._recipe.parts[p].swallows or self._swallowed(p) for p in behind)
 
     def _in_batches(self, name: str) -> None:
-        """Execute a batch, with its recorded ends of epochs."""
+        """Execute a batch, or a merge that gathers, with its recorded ends of epochs."""
         left = sorted(
             (wire.name, self._epoch(wire, time), time, digest)
             for wire in self._recipe.inputs(name)
             for time, digest in self._sent[wire.name].items()
         )
-        for number, end in enumerate(self._ends[name]):
-            taken = [(edge, time, digest) for edge, epoch, time, digest in left if epoch <= end]
-            self._check_bound(name, number, [(epoch, digest) for _, epoch, _, digest in left if epoch <= end])
-            left = [message for message in left if message[1] > end]
+        for number, recorded in enumerate(self._ends[name]):
+            ends = (
+                dict(recorded) if isinstance(recorded, tuple) else dict.fromkeys((edge for edge, *_ in left), recorded)
+            )
+            taken = [(edge, time, digest) for edge, epoch, time, digest in left if epoch <= ends[edge]]
+            self._check_bound(name, number, [(epoch, digest) for edge, epoch, _, digest in left if epoch <= ends[edge]])
+            left = [message for message in left if message[1] > ends[message[0]]]
             self._run(name, number, taken, None)
         if left:
             raise AssertionError(f"{name} never took {left}")

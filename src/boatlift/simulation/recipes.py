@@ -15,12 +15,14 @@ from boatlift.times import (
     EPOCH,
     IDENTITY,
     ArrivalOrder,
+    Boundaries,
     Coarse,
     Enter,
     EpochBoundaries,
     Feedback,
     Fine,
     FromSequence,
+    GatheredBoundaries,
     Leave,
     Loop,
     Projection,
@@ -36,6 +38,7 @@ LIMITED = 0.4  # the share of batches whose epochs end with so many rows
 ALONE = 0.3  # the share of these without another end
 TIMED = 0.3  # the share of lazy processors whose state becomes durable by the clock, too
 LOGGED = 0.25  # the share of stateless processors that log their inputs
+GATHERING = 0.8  # the share of merges that gather
 AT_LEAST_ONCE = 0.5  # the share of programs with sinks without a ledger, and the share of such sinks in them
 
 
@@ -46,6 +49,7 @@ class Role(Enum):
     STRUCTURED = "structured"
     ORDERED = "ordered"
     BATCH = "batch"
+    GATHERED = "gathered"
     HEAD = "head"
     BODY = "body"
     SINK = "sink"
@@ -119,7 +123,7 @@ class Recipe:
         for name, part in self.parts.items():
             senders = [above[wire.source] for wire in self.inputs(name) if not wire.back]
             above[name] = common.get(name, frozenset().union(*senders))
-            if part.role is Role.ORDERED:
+            if part.role in {Role.ORDERED, Role.GATHERED}:
                 above[name] = frozenset()
         for sources in (*above.values(), *(frozenset().union(*map(above.__getitem__, each)) for each in self.groups)):
             together = frozenset().union(*(common[source] for source in sources))
@@ -186,10 +190,32 @@ class Recipe:
         drawn = (rng.sample(names, k=rng.randint(2, len(names))) for names in alike.values() if len(names) > 1)
         return replace(made, groups=tuple(tuple(sorted(group)) for group in drawn))
 
+    def with_gathered(self, rng: random.Random) -> Recipe:
+        """Return the same program in which some merges gather, where nothing meets their times but themselves.
+
+        None is behind a source that keeps no rows: there the planner keeps them.
+        """
+        parts = dict(self.parts)
+        for name, part in self.parts.items():
+            kept = all(self.parts[source].deterministic for source in self._sources_of(name))
+            merges = part.role is Role.ORDERED and part.deterministic and not part.keeps
+            if merges and kept and rng.random() < GATHERING:
+                parts[name] = replace(part, role=Role.GATHERED)
+                made = replace(self, parts=parts)
+                if not made._meets_alike():  # noqa: SLF001 - of this class
+                    parts[name] = part
+        return replace(self, parts=parts)
+
+    def _meets_alike(self) -> bool:
+        """Return whether each processor takes messages of the same times from all its senders."""
+        meeting = [name for name, part in self.parts.items() if part.role in {Role.STRUCTURED, Role.SINK}]
+        senders = ({self._own_times(w.source) for w in self.inputs(name) if not w.back} for name in meeting)
+        return all(len(own) == 1 for own in senders)
+
     def _own_times(self, name: str, *, of_sink: bool = False) -> frozenset[str]:
         """Return what has the times that a sink counts; nothing if these are the times of sources."""
         role = self.parts[name].role
-        if role in {Role.ORDERED, Role.BATCH}:
+        if role in {Role.ORDERED, Role.GATHERED, Role.BATCH}:
             return frozenset({f"epochs of {name}" if of_sink and role is Role.BATCH else name})
         senders = [wire.source for wire in self.inputs(name) if not wire.back]
         return frozenset().union(*(self._own_times(each, of_sink=role is Role.SINK) for each in senders))
@@ -205,7 +231,13 @@ class Recipe:
             for name, part in self.parts.items()
             if part.role is Role.ORDERED
         }
-        cuts = {name: EpochBoundaries() for name, part in self.parts.items() if part.role is Role.BATCH}
+        cuts: dict[str, Boundaries] = {
+            name: EpochBoundaries()
+            if part.role is Role.BATCH
+            else GatheredBoundaries(wire.name for wire in self.inputs(name))
+            for name, part in self.parts.items()
+            if part.role in {Role.BATCH, Role.GATHERED}
+        }
         vertices = [self._vertex(part, orders) for part in self.parts.values()]
         edges = [Edge(w.name, w.source, w.target, self._projection(w, orders, cuts)) for w in self.wires]
         durabilities = {name: part.durability for name, part in self.parts.items()}
@@ -220,9 +252,11 @@ class Recipe:
         kind = {Role.SOURCE: Kind.SOURCE, Role.SINK: Kind.SINK}.get(
             part.role, Kind.STATEFUL if part.keeps else Kind.STATELESS
         )
-        return Vertex(part.name, kind, part.deterministic, domain, part.role is Role.BATCH, part.ledger)
+        gathered = part.role is Role.GATHERED
+        coarse = gathered or part.role is Role.BATCH
+        return Vertex(part.name, kind, part.deterministic, domain, coarse, part.ledger, gathered)
 
-    def _projection(self, wire: Wire, orders: dict[str, ArrivalOrder], cuts: dict[str, EpochBoundaries]) -> Projection:
+    def _projection(self, wire: Wire, orders: dict[str, ArrivalOrder], cuts: dict[str, Boundaries]) -> Projection:
         source, target = self.parts[wire.source], self.parts[wire.target]
         sender, receiver = source.role, target.role
         if wire.back:
@@ -233,12 +267,13 @@ class Recipe:
             return IDENTITY if source.depth == target.depth else Enter(inner) if target.depth == 2 else Leave(inner)
         out: dict[Role, Callable[[], Projection]] = {
             Role.ORDERED: lambda: FromSequence(orders[wire.source]),
-            Role.BATCH: lambda: Fine(cuts[wire.source]),
+            Role.BATCH: lambda: Fine(_ends_of(cuts[wire.source], wire)),
             Role.BODY: lambda: Leave(Loop()),
         }
         into: dict[Role, Callable[[], Projection]] = {
             Role.ORDERED: lambda: ToSequence(orders[wire.target].domain, wire.name),
-            Role.BATCH: lambda: Coarse(cuts[wire.target]),
+            Role.BATCH: lambda: Coarse(_ends_of(cuts[wire.target], wire)),
+            Role.GATHERED: lambda: Coarse(_ends_of(cuts[wire.target], wire)),
             Role.HEAD: lambda: Enter(Loop()),
         }
         first, second = out.get(sender), into.get(receiver)
@@ -247,6 +282,10 @@ class Recipe:
         if first and second:
             return Then(first(), second())
         return first() if first else second() if second else IDENTITY
+
+
+def _ends_of(cuts: Boundaries, wire: Wire) -> EpochBoundaries:
+    return cuts.of[wire.name] if isinstance(cuts, GatheredBoundaries) else cuts
 
 
 def probed(rng: random.Random, policy: Policy) -> Policy:
@@ -275,7 +314,7 @@ def with_data_in_flight(rng: random.Random, policy: Policy) -> Policy:
     return replace(policy, in_flight=rng.choice(("behind", "behind", True, False)))
 
 
-COUNTING = {Role.ORDERED, Role.BATCH, Role.SINK}
+COUNTING = {Role.ORDERED, Role.BATCH, Role.GATHERED, Role.SINK}
 """Processors that count a batch's own epochs.
 
 For other processors a batch's times are the input epochs with which its epochs ended.
@@ -318,7 +357,7 @@ def random_durability(rng: random.Random, part: RecipePart) -> Durability:
     if part.role is Role.BATCH:
         policy = batch_of(part.durability.policy) or Batch()
         return replace(part.durability, policy=policy, recorded=part.deterministic or rng.random() < 0.5)
-    recorded = rng.random() < 0.6 or (part.role is Role.ORDERED and not part.keeps)
+    recorded = rng.random() < 0.6 or (part.role in {Role.ORDERED, Role.GATHERED} and not part.keeps)
     policies: list[Policy] = [Ephemeral(), Batch()]
     if part.keeps:
         policies = [Lazy(every=rng.randint(1, 4)), Lazy(every=rng.randint(1, 4)), Lazy(every=None), Eager()]

@@ -66,6 +66,7 @@ class Simulation:
         changes = {"probes": probed, "rows": limited, "timed": timed, "in flight": with_data_in_flight}
         for name, change in changes.items():
             self.recipe = self.recipe.with_policies(change, random.Random(f"{name} {seed}"))
+        self.recipe = self.recipe.with_gathered(random.Random(f"gathered {seed}"))
         self.recipe = self.recipe.with_sinks_without_ledger(random.Random(f"sinks {seed}"))
         self.recipe = self.recipe.with_histories(random.Random(f"histories {seed}"))
         if together:

@@ -1,10 +1,12 @@
 """Logical time: domains, frontiers, projections. Pure.
 
 In reading order: `domains` (times and their order: epochs, loops, sequences); `time_sets` (sets of times that need not
-be downward closed); `frontiers` (sets that are); `order` (arrival orders); `written` (the form of times in records);
+be downward closed); `frontiers` (sets that are); `order` (arrival orders); `boundaries` (of coarse
+epochs); `written` (the form of times in records);
 `projections` (φ, its laws); `laws` (the checker).
 """
 
+from boatlift.times.boundaries import Boundaries, Ends, EpochBoundaries, GatheredBoundaries
 from boatlift.times.domains import EPOCH, LAST, Domain, Loop, LoopTime, Sequence, SequenceTime, end_of
 from boatlift.times.frontiers import (
     AnyFrontier,
@@ -22,7 +24,6 @@ from boatlift.times.projections import (
     IDENTITY,
     Coarse,
     Enter,
-    EpochBoundaries,
     Feedback,
     Fine,
     FromSequence,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from bisect import bisect_left
 from typing import Any, Protocol
 
+from boatlift.times.boundaries import EpochBoundaries
 from boatlift.times.domains import EPOCH, LAST, Domain, Loop, LoopTime, Sequence, SequenceTime
 from boatlift.times.frontiers import AnyFrontier, Frontier, LoopFrontier, all_times, frontier_of, last_of
 from boatlift.times.order import ArrivalOrder
@@ -90,67 +90,6 @@ class Then:
 
     def __repr__(self) -> str:
         return f"{self.first} then {self.second}"
-
-
-class EpochBoundaries:
-    """The boundaries of coarse epochs: the last epoch of each.
-
-    Boundaries are determinants. The record grows, a rollback truncates it, and its beginning is dropped, except the
-    last dropped boundary: every epoch up to it counts as part of the last dropped coarse epoch.
-
-    Attributes:
-        start: The first coarse epoch that is not dropped.
-        begin: The boundary before that, -1 if there is none.
-        ends: The boundaries from `start` on.
-
-    Raises:
-        ValueError: an epoch would end before the previous one.
-    """
-
-    __slots__ = ("begin", "ends", "start")
-
-    def __init__(self, ends: Iterable[int] = ()) -> None:
-        self.start, self.begin = 0, -1
-        self.ends: list[int] = []
-        for end in ends:
-            self.add(end)
-
-    def __len__(self) -> int:
-        return self.start + len(self.ends)
-
-    def add(self, end: int) -> int:
-        """Add the end of the open coarse epoch, and return its number."""
-        if end <= self.end(len(self) - 1):
-            raise ValueError(
-                f"coarse epoch {len(self)} cannot end at {end}: the one before ended at {self.end(len(self) - 1)}"
-            )
-        self.ends.append(end)
-        return len(self) - 1
-
-    def end(self, number: int) -> int:
-        return self.ends[number - self.start] if number >= self.start else self.begin
-
-    def ended(self, last: int) -> int:
-        """Return the number of coarse epochs that ended by an epoch."""
-        return self.start + bisect_right(self.ends, last) if last >= self.begin else 0
-
-    def cut(self, count: int) -> None:
-        del self.ends[max(0, count - self.start) :]
-
-    def begin_after(self, number: int, end: int) -> None:
-        """Begin an empty record after a coarse epoch of which only the end is known."""
-        self.start, self.begin = number + 1, end
-
-    def forget(self, count: int) -> None:
-        """Drop the boundaries of the first coarse epochs, except the last of these."""
-        if count > self.start:
-            gone = min(count, len(self)) - self.start
-            self.start, self.begin = self.start + gone, self.ends[gone - 1] if gone else self.begin
-            del self.ends[:gone]
-
-    def __repr__(self) -> str:
-        forgotten = f" after {self.start} up to {self.begin}" if self.start else ""
-        return f"EpochBoundaries({self.ends}{forgotten})"
 
 
 class _OnBoundaries:

@@ -64,6 +64,7 @@ def test_each_unit_is_a_job(report: Any) -> None:
         deterministic=True,
         policy="Lazy(every=20)",
         order="divergent",
+        order_why="asked takes its inputs in the order of arrival",
     )
     orders = {name: job.order for name, job in report.jobs.items()}
     assert orders["odd"] == "divergent", "it is not deterministic"
@@ -82,7 +83,7 @@ def test_determinants_are_positions_orders_of_arrival_ends_of_epochs_and_rows_th
         "pushed": ["keys", "clock", "seed"],
         "odd": ["rows"],
         "fit": ["epoch ends"],
-        "both": ["arrival order"],
+        "both": ["ends of inputs"],
         "hours": ["epoch ends"],
         "asked": ["arrival order"],
     }

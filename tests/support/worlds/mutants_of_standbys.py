@@ -26,6 +26,7 @@ from boatlift.storage.records.facts import Checkpoint
 from boatlift.storage.records.soft_checkpoints import memory_at_the_end
 from boatlift.times import TimeSet, last_of
 from support.worlds.mutant import Mutant
+from support.worlds.mutants_of_gathering import MUTANTS_OF_GATHERING
 from support.worlds.mutants_of_peers import MUTANTS_OF_PEERS
 from support.worlds.mutants_of_riders import MUTANTS_OF_RIDERS
 
@@ -278,4 +279,5 @@ MUTANTS_OF_STANDBYS: dict[str, Mutant] = {
     ),
     **MUTANTS_OF_RIDERS,
     **MUTANTS_OF_PEERS,
+    **MUTANTS_OF_GATHERING,
 }

@@ -95,7 +95,8 @@ def recorded_steps(plan: Plan, closed: Mapping[str, int], history: LogHistory) -
             determinants = history.live_records.determinants.get(name, {})
             recorded[name] = sent[name] = last_epoch(determinants)
             if unit.timing is Timing.BATCH and determinants:
-                sent[name] = int(determinants[recorded[name]].taken or 0)
+                end = determinants[recorded[name]].taken
+                sent[name] = end if isinstance(end, int) else 0
         else:
             recorded[name] = sent[name] = min(sent[root] for root in unit.reads)
     return recorded

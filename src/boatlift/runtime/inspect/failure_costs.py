@@ -12,7 +12,7 @@ from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, Policy, ba
 from boatlift.recovery import Edge, Kind, Monitor
 from boatlift.runtime.machine import Program
 from boatlift.runtime.machine.steps import intervals_of
-from boatlift.times import AnyFrontier, Frontier
+from boatlift.times import AnyFrontier, EpochBoundaries, Frontier, GatheredBoundaries
 
 LONG = 3  # the dataflow has run for so many of the longest intervals between checkpoints
 AT_LEAST = 24  # the dataflow has run for at least so many steps
@@ -107,8 +107,10 @@ class _AgedProgram:
         inputs = graph.inputs[name]
         if name in self._program.orders:
             self._grow_by_arrival(name, inputs)
-        elif name in self._program.cuts:
-            self._grow_batch(name, self._steps[inputs[0].source])
+        elif isinstance(cuts := self._program.cuts.get(name), GatheredBoundaries):
+            self._grow_gathered(name, cuts, inputs)
+        elif cuts is not None:
+            self._grow_batch(name, cuts, self._steps[inputs[0].source])
         elif vertex.kind is Kind.SOURCE:
             self._steps[name] = self._length
         else:
@@ -166,11 +168,18 @@ class _AgedProgram:
                     order.take(edge)
         self._steps[name] = total
 
-    def _grow_batch(self, name: str, epochs: int) -> None:
+    def _grow_batch(self, name: str, cuts: EpochBoundaries, epochs: int) -> None:
         each = _steps_of(self._program.durability(name).batch or Batch())
         for end in range(each - 1, epochs, each):
-            self._program.cuts[name].add(end)
-        self._steps[name] = len(self._program.cuts[name])
+            cuts.add(end)
+        self._steps[name] = len(cuts)
+
+    def _grow_gathered(self, name: str, cuts: GatheredBoundaries, inputs: tuple[Edge, ...]) -> None:
+        """Let each epoch take one step of each input."""
+        last = {edge.name: self._steps[edge.source] - 1 for edge in inputs}
+        for turn in range(max(last.values()) + 1):
+            cuts.add(tuple((edge, min(turn, end)) for edge, end in last.items()))
+        self._steps[name] = len(cuts)
 
     def _times(self, name: str) -> list[object]:
         order = self._program.orders.get(name)

@@ -172,7 +172,7 @@ def _unit(name: str, unit: UnitRecord, processors: Mapping[str, ProcessorRecord]
         [each for each in inputs if each not in tables],
         [each for each in inputs if each in tables],
         describe_policy(policy_of(unit)),
-        next((each for each in ("batch", "arrival order") if each in timings), "epochs"),
+        next((each for each in ("batch", "gathered", "arrival order") if each in timings), "epochs"),
         any(each.keeps_state for each in operators),
         list(unit.outputs.values()),
     )

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from boatlift.dataflow import Delivery, Ephemeral, History, Lazy, Plan, Timing, Unit, batch_of
+from boatlift.dataflow.order import OrderKind, order_of
 from boatlift.dataflow.processors import Processor, SinkSpec, SourceSpec, describe_policy
 from boatlift.dataflow.rows import RowKind
 from boatlift.runtime.graph import program_of
@@ -108,8 +109,8 @@ class JobReport(msgspec.Struct, frozen=True):
         everything: True if each step takes all rows since the beginning.
         deterministic: False if a transform is declared nondeterministic; the rows of a batch are logged in any case.
         policy: Its policy, as it is written in Python.
-        order: Its kind by Clonos: `order-insensitive`, a step depends on its own rows alone; `convergent`, any order of
-            a step's rows leads to the same state; `divergent`, another order or execution has other results.
+        order: Its kind by Clonos, the last of its processors' (`boatlift.dataflow.order`).
+        order_why: For a divergent one the processor, and why.
     """
 
     reads: list[str]
@@ -122,6 +123,7 @@ class JobReport(msgspec.Struct, frozen=True):
     deterministic: bool
     policy: str
     order: str
+    order_why: str
 
 
 class SinkGroup(msgspec.Struct, frozen=True):
@@ -247,10 +249,9 @@ def describe(processor: Processor) -> dict[str, Any]:
 def _job(unit: Unit, planned: Plan) -> JobReport:
     tables = {table for operator in unit.operators for table in operator.looks_up}
     logs = isinstance(unit.policy, History) and not (unit.keeps_state or unit.rereads_source)
-    if unit.chooses_inputs or not _is_repeatable(unit):
-        order = "divergent"
-    else:
-        order = "convergent" if unit.keeps_state else "order-insensitive"
+    kinds = list(OrderKind)
+    found = [(*order_of(each), each.name) for each in unit.operators] or [(OrderKind.INSENSITIVE, "", unit.name)]
+    order, why, of = max(found, key=lambda each: kinds.index(each[0]))
     return JobReport(
         reads=[name for name in unit.reads if name not in tables],
         executes=[operator.name for operator in unit.operators] or [unit.name],
@@ -262,7 +263,8 @@ def _job(unit: Unit, planned: Plan) -> JobReport:
         everything=unit.rereads_source,
         deterministic=_is_repeatable(unit),
         policy=describe_policy(unit.policy),
-        order=order,
+        order=order.value,
+        order_why=f"{of} {why}" if why else "",
     )
 
 
@@ -284,6 +286,7 @@ def _determinants_of(unit: Unit) -> list[str]:
     of_times: dict[Timing, list[str]] = {
         Timing.EPOCHS: [],
         Timing.ARRIVAL: ["arrival order"],
+        Timing.GATHERED: ["ends of inputs"],
         Timing.BATCH: ["epoch ends"],
     }
     rows = [] if _is_repeatable(unit) else ["rows"]

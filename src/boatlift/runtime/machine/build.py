@@ -15,13 +15,25 @@ from boatlift.recovery import Kind, Monitor, RecoveryGraph
 from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.endpoints import SinkProcessor, SourceProcessor
+from boatlift.runtime.machine.kinds.gathered import Gathered
 from boatlift.runtime.machine.kinds.ordered import ArrivalOrdered, EpochOrdered, Head
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.runtime.machine.program import Program
 from boatlift.runtime.machine.steps import intervals_of
 from boatlift.storage.records.facts import Determinant
 from boatlift.storage.records.live import LiveRecords
-from boatlift.times import AnyFrontier, ArrivalOrder, EpochBoundaries, Feedback, Loop, Sequence, frontier_of, last_epoch
+from boatlift.times import (
+    AnyFrontier,
+    ArrivalOrder,
+    Boundaries,
+    EpochBoundaries,
+    Feedback,
+    GatheredBoundaries,
+    Loop,
+    Sequence,
+    frontier_of,
+    last_epoch,
+)
 
 
 def sources_that_meet(graph: RecoveryGraph, together: Iterable[tuple[str, ...]] = ()) -> list[frozenset[str]]:
@@ -29,7 +41,7 @@ def sources_that_meet(graph: RecoveryGraph, together: Iterable[tuple[str, ...]] 
 
     Two sources have common steps if a processor takes the messages of both at their own times, if sinks behind both are
     shown together, or if they share a partner. A processor in arrival order takes each message at a time of its own:
-    there, and downstream of it, sources do not meet.
+    there, and downstream of it, sources do not meet. Nor do they where messages are gathered.
 
     Args:
         together: The sinks of each group that is shown together.
@@ -42,7 +54,7 @@ def sources_that_meet(graph: RecoveryGraph, together: Iterable[tuple[str, ...]] 
         senders = [above.get(edge.source, frozenset()) for edge in graph.inputs[name]]
         if vertex.kind is Kind.SOURCE:
             above[name] = frozenset({name})
-        elif not vertex.notified:
+        elif vertex.gathered or not vertex.notified:
             above[name] = frozenset()
         else:
             above[name] = frozenset().union(*senders)
@@ -192,8 +204,11 @@ def _processor(program: Program, name: str, clock_of: Callable[[Any], int | None
         return SinkProcessor(vertex, durability, inputs)
     if name in program.orders:
         return ArrivalOrdered(vertex, durability, inputs, outputs, program.orders[name])
-    if name in program.cuts:
-        return BatchEpochs(vertex, durability, inputs, outputs, program.cuts[name], clock_of)
+    match program.cuts.get(name):
+        case EpochBoundaries() as cuts:
+            return BatchEpochs(vertex, durability, inputs, outputs, cuts, clock_of)
+        case GatheredBoundaries() as ends:
+            return Gathered(vertex, durability, inputs, outputs, ends)
     head = any(isinstance(edge.projection, Feedback) for edge in inputs)
     return (Head if head else EpochOrdered)(vertex, durability, inputs, outputs)
 
@@ -216,20 +231,20 @@ def _fill_order(
             raise contradictory(name, f"a state at {point}, though it took {order.prefix(len(order))}")
 
 
-def _fill_cuts(name: str, cuts: EpochBoundaries, ends: Iterable[tuple[int, Any]], collected: int) -> None:
+def _fill_cuts(name: str, cuts: Boundaries, ends: Iterable[tuple[int, Any]], collected: int) -> None:
     """Fill in the recorded ends of epochs: of the last collected epoch, and of all after it.
 
     Raises:
         DataError: `[CORRUPT]`.
     """
     for number, end in ends:
-        before = -1 if number == collected else cuts.end(number - 1)
-        if not isinstance(end, int) or end <= before:
-            raise contradictory(name, f"{end!r} as the end of epoch {number}, after {before}")
-        if number == collected:
-            cuts.begin_after(number, end)
-        else:
-            cuts.add(end)
+        try:
+            if number == collected:
+                cuts.begin_after(number, end)
+            else:
+                cuts.add(end)
+        except (TypeError, ValueError) as error:
+            raise contradictory(name, f"{end!r} as the end of epoch {number}: {error}") from error
 
 
 def _without_gap(name: str, determinants: Mapping[Any, Determinant], collected: int) -> list[int]:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from boatlift.errors import InternalError
 from boatlift.recovery import Kind, Monitor
-from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.endpoints import SinkProcessor
+from boatlift.runtime.machine.kinds.gathered import CoarseEpochs
 from boatlift.runtime.machine.kinds.ordered import ArrivalOrdered
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.runtime.machine.progress import TransitionLog
@@ -39,7 +39,7 @@ def _invariants_of(p: MachineProcessor) -> list[tuple[bool, str]]:
         facts.append((not p.done.contains(p.running[0].time), "runs a time again that it has done"))
     if isinstance(p, ArrivalOrdered):
         facts.append((p.done == p.order.prefix(p.count), "has not done the messages that it took"))
-    if isinstance(p, BatchEpochs):
+    if isinstance(p, CoarseEpochs):
         facts.append((len(p.cuts) > max(p.done.maximal, default=-1), "has done epochs that have no end"))
     if isinstance(p, SinkProcessor):
         facts += [

@@ -10,7 +10,7 @@ from boatlift.dataflow.policies import InFlight
 from boatlift.errors import InternalError, InvalidError
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.storage.records.facts import GarbageCollection
-from boatlift.times import ArrivalOrder, EpochBoundaries, Sequence, epochs_cut, frontier_of, last_epoch
+from boatlift.times import ArrivalOrder, Boundaries, Sequence, epochs_cut, frontier_of, last_epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,9 @@ class Durability:
                 f"{name} has determinants that are not recorded: replaying its inputs would give other results; record "
                 "them, or use a policy that keeps its messages",
             )
-        if coarse and self.batch is None:
+        if vertex.gathered and (vertex.kind is not Kind.STATELESS or not self.recorded):
+            raise InvalidError("BAD_POLICY", f"{name} gathers its inputs: it keeps no state, and records their ends")
+        if coarse and self.batch is None and not vertex.gathered:
             raise InvalidError(
                 "BAD_POLICY", f"the coarse epochs of {name} never end: use Batch(…) or History(Batch(…)), not {policy}"
             )
@@ -105,7 +107,7 @@ class Program:
     Attributes:
         durabilities: Processor to durability; a processor that is left out is `Ephemeral`.
         orders: Each processor of a sequence domain to its arrival order, empty yet.
-        cuts: Each batch to the ends of its epochs, empty yet.
+        cuts: Each batch, and each processor that gathers, to the ends of its epochs, empty yet.
         groups: The sinks that are shown together; they have the same times, and a ledger each.
 
     Raises:
@@ -116,7 +118,7 @@ class Program:
     graph: RecoveryGraph
     durabilities: Mapping[str, Durability] = field(default_factory=dict)
     orders: Mapping[str, ArrivalOrder] = field(default_factory=dict)
-    cuts: Mapping[str, EpochBoundaries] = field(default_factory=dict)
+    cuts: Mapping[str, Boundaries] = field(default_factory=dict)
     groups: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from boatlift.runtime.machine.durable_facts import DurableFacts
+from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.endpoints import SourceProcessor
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.times import last_epoch, last_number, maximal_of
@@ -61,7 +62,7 @@ class MachineProgress:
         # complete times count: the others need input of another source.
         return max(
             (
-                len(p.running) if p.vertex.coarse else sum(1 for _ in p.upcoming({}, hasten=False))
+                len(p.running) if isinstance(p, BatchEpochs) else sum(1 for _ in p.upcoming({}, hasten=False))
                 for p in self._processors.values()
             ),
             default=0,

@@ -8,7 +8,7 @@ from functools import cmp_to_key
 
 from boatlift.recovery import RecoveryPlan
 from boatlift.runtime.machine.instructions import Cancel, Instruction, Restore
-from boatlift.runtime.machine.kinds.batch import BatchEpochs
+from boatlift.runtime.machine.kinds.gathered import CoarseEpochs
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.storage.records.facts import LoggedInput
 from boatlift.storage.records.live import LiveRecords
@@ -43,7 +43,7 @@ def _roll_back(plan: RecoveryPlan, p: MachineProcessor, records: LiveRecords) ->
     part = plan.processors[p.name]
     frontier = part.restore
     p.kept.clear()  # messages that were being written may be truncated
-    if isinstance(p, BatchEpochs):
+    if isinstance(p, CoarseEpochs):
         p.cuts.cut(last_of(part.fixed) + 1)
     if part.stays:
         if not all(p.is_fixed(step, fixed) for step in p.running):

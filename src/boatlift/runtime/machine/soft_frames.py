@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from boatlift.recovery import Kind, Monitor
 from boatlift.runtime.machine.durable_facts import DurableFacts
-from boatlift.runtime.machine.kinds.batch import BatchEpochs
+from boatlift.runtime.machine.kinds.gathered import CoarseEpochs
 from boatlift.runtime.machine.kinds.ordered import ArrivalOrdered
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.storage.records.facts import Determinant
@@ -131,6 +131,6 @@ def _repeat(p: MachineProcessor, determinants: Mapping[Any, Determinant]) -> Non
     if isinstance(p, ArrivalOrdered):
         while (fact := determinants.get(len(p.order))) is not None:
             p.order.take(str(fact.taken))
-    elif isinstance(p, BatchEpochs):
+    elif isinstance(p, CoarseEpochs):
         while (fact := determinants.get(len(p.cuts))) is not None:
-            p.cuts.add(int(fact.taken or 0))
+            p.cuts.add(fact.taken)

@@ -22,11 +22,11 @@ from boatlift.storage.records.soft_checkpoints import SoftFrame
 from boatlift.storage.records.stream import Tail
 from boatlift.storage.records.well_formed import fault_of, fault_of_names
 
-FORMAT_VERSION = 10  # the version that is written
+FORMAT_VERSION = 11  # the version that is written
 OLDEST_VERSION = 3
 """The oldest version that is read: version 2 recorded a program unit by unit. Version 4 added objects of names, 5
 compacted segments, 6 packed keys, 7 bad rows, 8 transitions, 9 places in an owner's stream, 10
-members that hold it."""
+members that hold it, 11 ends of gathered epochs."""
 
 _MAGIC = b"BLFT"
 _PREFIX = struct.Struct("<4sHcxQ")  # magic, format version, kind, zero, length of the payload

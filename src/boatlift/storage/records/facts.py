@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from boatlift.times import AnyFrontier, Maximal, Time, contains_event, end_of, read_frontier
+from boatlift.times import AnyFrontier, Ends, Maximal, Time, contains_event, end_of, read_frontier
 
 
 class Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -21,13 +21,14 @@ class Determinant(Recorded, frozen=True, tag="chosen"):
 
     Attributes:
         time: The time of the step; in a sequence domain the number of the event.
-        taken: In a sequence domain the edge of the event's message; for a batch the last epoch of its coarse epoch.
+        taken: In a sequence domain the edge of the event's message; for a batch the last epoch of its coarse epoch; for
+            a processor that gathers, that of each edge.
         outcome: The processor's own determinants: position, clock, seed, an answer of an external system.
     """
 
     processor: str
     time: Time
-    taken: int | str | None
+    taken: int | str | Ends | None
     outcome: Any
 
 

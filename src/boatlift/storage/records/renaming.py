@@ -88,7 +88,10 @@ class Renaming:
             case LoggedMessage(edge=edge, time=time):
                 return msgspec.structs.replace(fact, edge=self.edge(edge), time=self._time(time))
             case Determinant(processor, time, taken):
-                taken = self.edge(taken) if isinstance(taken, str) else taken
+                if isinstance(taken, str):
+                    taken = self.edge(taken)
+                elif isinstance(taken, tuple):
+                    taken = tuple(sorted((self.edge(edge), end) for edge, end in taken))
                 return msgspec.structs.replace(fact, processor=self.name(processor), time=self._time(time), taken=taken)
             case StepDigest(processor, time):
                 return msgspec.structs.replace(fact, processor=self.name(processor), time=self._time(time))

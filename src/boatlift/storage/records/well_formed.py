@@ -173,8 +173,9 @@ def _of_fact(fact: Determinant | LoopEnd | LoggedMessage | StepDigest | Checkpoi
     yield from _of_names([fact.edge if isinstance(fact, LoggedMessage) else fact.processor])
     match fact:
         case Determinant(time=time, taken=taken, outcome=outcome):
-            yield from _of_times([time, *([taken] if isinstance(taken, int) else [])])
-            yield from _of_names([taken] if isinstance(taken, str) else [])
+            ends = taken if isinstance(taken, tuple) else ()
+            yield from _of_times([time, *([taken] if isinstance(taken, int) else []), *(e for _, e in ends if e >= 0)])
+            yield from _of_names([taken] if isinstance(taken, str) else [edge for edge, _ in ends])
             yield from _of_values([outcome])
         case LoopEnd(time=time, upto=upto):
             yield from _of_times([time] if upto is None else [time, upto])

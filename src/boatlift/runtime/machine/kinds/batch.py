@@ -10,10 +10,11 @@ from boatlift.dataflow import Batch
 from boatlift.recovery import Edge, Vertex
 from boatlift.runtime.machine.events import ProbeFailed, RowProbe, RowsProbed, TimerFired
 from boatlift.runtime.machine.instructions import Message, ProbeRows, SetTimer
+from boatlift.runtime.machine.kinds.gathered import CoarseEpochs
 from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.runtime.machine.program import Durability
 from boatlift.storage.records.facts import Determinant
-from boatlift.times import IDENTITY, LAST, AnyFrontier, EpochBoundaries, Frontier, Projection, epochs_cut, last_of
+from boatlift.times import LAST, AnyFrontier, EpochBoundaries, last_of
 
 
 @dataclass(slots=True)
@@ -71,7 +72,7 @@ class OpenEpoch:
         )
 
 
-class BatchEpochs(MachineProcessor):
+class BatchEpochs(CoarseEpochs[EpochBoundaries]):
     """Takes all complete input epochs as one epoch of its own, once the policy is satisfied.
 
     Facts about the open epoch are in memory only; a later incarnation collects them again. Only the ends of epochs are
@@ -82,7 +83,6 @@ class BatchEpochs(MachineProcessor):
         clock_of: A payload to its clock in milliseconds; None if it has none.
 
     Attributes:
-        cuts: The ends of its epochs: of earlier epochs, and of epochs to repeat.
         lasted: The open epoch has lasted as long as the policy asks for.
         unprobed: The messages that wait and were not probed, in arrival order; empty if the policy probes no rows.
     """
@@ -96,11 +96,9 @@ class BatchEpochs(MachineProcessor):
         boundaries: EpochBoundaries,
         clock_of: Callable[[Any], int | None],
     ) -> None:
-        super().__init__(vertex, durability, inputs, outputs)
+        super().__init__(vertex, durability, inputs, outputs, boundaries)
         assert durability.batch is not None  # or `Durability.check` refuses it
-        self.cuts, self._clock_of, self._policy = boundaries, clock_of, durability.batch
-        # `Program` has checked that the sender's times are epochs.
-        self._epochs: dict[str, Projection] = {edge.name: epochs_cut(edge.projection) or IDENTITY for edge in inputs}
+        self._clock_of, self._policy = clock_of, durability.batch
         self._probes: dict[tuple[str, Any], RowProbe] = {}
         self.unprobed: dict[tuple[str, Any], Message] = {}
         self._probing: Message | None = None
@@ -188,7 +186,7 @@ class BatchEpochs(MachineProcessor):
         begin = self.cuts.end(number - 1)
         complete = self._complete
         if number in determinants:
-            end = int(determinants[number].taken or 0)
+            end = self.cuts.end(number)
             if complete < end:
                 return
         else:
@@ -203,7 +201,7 @@ class BatchEpochs(MachineProcessor):
     @property
     def _complete(self) -> int:
         """The last complete input epoch."""
-        return min(last_of(self._epochs[edge.name](sender.done)) for edge, sender in self.senders)
+        return min(self.complete(edge, sender) for edge, sender in self.senders)
 
     def _probed_up_to(self, complete: int) -> int:
         """Return the input epoch before the first unprobed one; after a recovery messages come in any order."""
@@ -235,7 +233,7 @@ class BatchEpochs(MachineProcessor):
 
     def take(self, step: Step) -> None:
         """Record that an epoch is done, and its end; messages that came meanwhile belong to the next epoch."""
-        self.forget(step)
+        super().take(step)
         for message in step.inputs:
             self._probes.pop((message.edge, message.time), None)
             self.unprobed.pop((message.edge, message.time), None)
@@ -244,9 +242,6 @@ class BatchEpochs(MachineProcessor):
             key = message.edge, message.time
             if key not in self.unprobed:
                 self._open.note(self._clock_of(message.payload), self._probes.get(key))
-        if step.time == len(self.cuts):
-            self.cuts.add(step.taken)
-        self.done = Frontier.up_to(step.time)
 
     def cancel_steps(self) -> None:
         super().cancel_steps()

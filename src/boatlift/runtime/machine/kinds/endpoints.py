@@ -88,7 +88,7 @@ class SourceProcessor(MachineProcessor):
     @property
     def underway(self) -> bool:
         """True if a message of this source waits or is being taken, except at batches, whose open epoch may wait."""
-        readers = [(edge.name, p) for edge, p in self.receivers if not p.vertex.coarse]
+        readers = [(edge.name, p) for edge, p in self.receivers if p.vertex.gathered or not p.vertex.coarse]
         return any(
             p.waiting[edge] or any(message.edge == edge for step in p.running for message in step.inputs)
             for edge, p in readers
