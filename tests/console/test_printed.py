@@ -332,10 +332,11 @@ def test_the_plan_names_orders_of_arrival_and_ends_of_epochs(
     flow = bl.Dataflow("mine")
     one, other = (flow.source(name, bl.generator({"n": "id"}, rows_per_step=1)) for name in ("one", "other"))
     one.merge("both", other).gather("hours", policy=bl.Batch(epochs=9)).sink("history", bl.parquet("history"))
+    one.merge("all", other).sink("raw", bl.parquet("raw"))
     show_plan(flow, as_json=False)
     text = capsys.readouterr().out
-    assert "both: how far each step reached in each of its inputs" in text
-    assert "both: the input of the step alone and how far each step reached" in text
+    assert "both: the order in which the steps of its inputs arrived" in text
+    assert "and how far each step reached in each of its inputs, one record" in text
     assert "the ends of its epochs, because hours ends epochs by conditions on what has come" in text
     assert "hours: the ends of its epochs" in text
 

@@ -23,6 +23,11 @@ def flow_with(behind: Callable[[bl.Dataflow, Any], Any]) -> Plan:
     return plan(flow)
 
 
+def table(flow: bl.Dataflow) -> Any:
+    rows = flow.source("third", bl.generator({"k": "id", "v": "id"}, rows_per_step=1))
+    return rows.group_by("k").agg("counts", "any column")  # type: ignore[arg-type]
+
+
 def sums(_flow: bl.Dataflow, both: Any) -> None:
     kept = both.transform("more", same).group_by("k").agg("sums", "any column")
     kept.sink("out", bl.sqlite("out.db", table="sums", key=["k"]))
@@ -32,18 +37,35 @@ GATHERS: dict[str, Callable[[bl.Dataflow, Any], Any]] = {
     "an aggregate behind a transform, into a table by key": sums,
     "rows that are appended": lambda _flow, both: both.sink("out", bl.parquet("out")),
     "rows for a function": lambda _flow, both: both.sink("out", bl.foreach(lambda rows, step: None)),
-    "a batch": lambda _flow, both: both.gather("hours", policy=bl.Batch(epochs=9)).sink("out", bl.parquet("out")),
+    "what is looked up for, row by row": lambda flow, both: both.lookup("asked", of=table(flow).by("k")).sink(
+        "out", bl.parquet("out")
+    ),
 }
 
 TAKES_IN_ORDER: dict[str, Callable[[bl.Dataflow, Any], Any]] = {
     "the newest row of each key": lambda _flow, both: both.sink("out", bl.sqlite("out.db", table="t", key=["k"])),
-    "the newest row of each key, behind a batch": lambda _flow, both: both.gather(
-        "hours", policy=bl.Batch(epochs=9)
-    ).sink("out", bl.sqlite("out.db", table="t", key=["k"])),
+    "a batch, which counts steps": lambda _flow, both: both.gather("hours", policy=bl.Batch(epochs=9)).sink(
+        "out", bl.parquet("out")
+    ),
+    "the newest row of each key, behind a lookup": lambda flow, both: both.lookup("asked", of=table(flow).by("k")).sink(
+        "out", bl.sqlite("out.db", table="t", key=["k"])
+    ),
     "the first row of each key": lambda _flow, both: (
         both.transform("more", same).drop_duplicates("once", ["k"]).sink("out", bl.parquet("out"))
     ),
 }
+
+
+def test_rows_that_have_an_order_keep_it_and_say_so_where_they_do_not() -> None:
+    flow = bl.Dataflow("flow")
+    one, other = (flow.source(name, bl.push("k LONG NOT NULL")) for name in ("one", "other"))
+    one.merge("kept", other).sink("out", bl.parquet("out"))
+    one.merge("gathered", other).group_by("k").agg("sums", "any column").sink("sums_out", bl.parquet("sums"))
+    planned = plan(flow)
+    operators = [each for unit in planned.units.values() for each in unit.operators]
+    merges = {each.name: each.timing for each in operators if each.kind == "merge"}
+    assert merges == {"kept": Timing.ARRIVAL, "gathered": Timing.GATHERED}
+    assert (planned.rows["kept"].ordered_within, planned.rows["gathered"].ordered_within) == ("push", None)
 
 
 @pytest.mark.parametrize("behind", GATHERS.values(), ids=GATHERS)

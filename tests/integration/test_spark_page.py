@@ -85,3 +85,4 @@ def test_steps_are_told_in_words() -> None:
     assert said([take(3, 5), take(4, None)], 4) == "replays steps 3 to 4"
     assert said([take(3, None)], 2) == "step 3"
     assert said([StepInput(3, (Message("a->b", 3, None),))], 3) == "replays step 3"
+    assert said([StepInput(("a->b", 7), (Message("a->b", ("a->b", 7), None),))], -1) == "rows of step 7 of a"

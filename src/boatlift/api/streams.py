@@ -309,8 +309,9 @@ class Stream(StreamInTime):
         """Merge this and other streams of the same columns as they come; no stream waits for another.
 
         A step of the merge has all steps of the streams that have come. How far it reaches in each is recorded: a
-        replay has the same steps. If something behind the merge minds the order of rows (a sink with the newest row of
-        each key, a window, `process`, duplicates), a step is one step of one stream, in the recorded order of arrival.
+        replay has the same steps. If something behind the merge minds order or steps (a window, `process`, a batch, a
+        sink with the newest row of each key, a sink of rows that have an order), a step is one step of one stream, in
+        the recorded order of arrival.
 
         Args:
             name: The processor's name.

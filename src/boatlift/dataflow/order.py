@@ -40,8 +40,8 @@ def with_gathering(processors: Mapping[str, Processor], rows: Mapping[str, Rows]
     """Return the processors of a dataflow, with merges that gather where nothing behind them minds the order of rows.
 
     What minds it: an operator whose rows depend on how its input comes in steps (`Operator.of_steps`), a table that is
-    looked up, a sink that keeps the newest row of each key. Behind an operator with state nothing does: it gives
-    changes, which depend on the epochs, and these are recorded.
+    looked up, a sink that keeps the newest row of each key, and one that gets rows in the order of their source. Behind
+    an operator with state nothing does: it gives changes, which depend on the epochs, and these are recorded.
     """
     readers: dict[str, list[Processor]] = {name: [] for name in processors}
     for processor in processors.values():
@@ -49,12 +49,15 @@ def with_gathering(processors: Mapping[str, Processor], rows: Mapping[str, Rows]
             readers[read].append(processor)
 
     def minds(name: str, reader: Processor) -> bool:
-        if not isinstance(reader, Operator):
-            return isinstance(reader, SinkSpec) and reader.sink.key is not None and rows[name].kind is RowKind.APPEND
-        of_epochs = reader.timing is Timing.EPOCHS
-        if name in reader.looks_up or (of_epochs and reader.of_steps):
+        if isinstance(reader, SinkSpec):
+            newest = reader.sink.key is not None and rows[name].kind is RowKind.APPEND
+            return newest or rows[name].ordered_within is not None
+        assert isinstance(reader, Operator)
+        by_arrival = reader.timing is Timing.ARRIVAL
+        if name in reader.looks_up or (reader.of_steps and not by_arrival):
             return True
-        return not (of_epochs and reader.keeps_state) and any(minds(reader.name, each) for each in readers[reader.name])
+        passes = by_arrival or not reader.keeps_state
+        return passes and any(minds(reader.name, each) for each in readers[reader.name])
 
     return {
         name: each.gathered() if isinstance(each, Operator) and not any(minds(name, r) for r in readers[name]) else each

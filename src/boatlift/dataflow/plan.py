@@ -198,9 +198,8 @@ def _divided(name: str, processors: Mapping[str, Processor], ticks: SourceSpec |
     unread = next((each for each in processors if each not in read and each not in ends), None)
     if unread is not None:
         raise InvalidError("EMPTY_DATAFLOW", f"nothing reads {unread}: give it a sink, or remove it")
-    rows = _rows(processors)
-    processors = with_gathering(processors, rows)
-    return Plan(name, processors, sources, units_of(processors), sinks, rows, ticks)
+    processors = with_gathering(processors, _rows(processors))
+    return Plan(name, processors, sources, units_of(processors), sinks, _rows(processors), ticks)
 
 
 def _can_be_asked(processor: Processor) -> bool:

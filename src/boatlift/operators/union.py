@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from boatlift.dataflow.contracts import Json
@@ -79,6 +79,9 @@ class GatheredMerge(Merge):
     """A merge whose step has all steps of all streams that have come; how far it reaches in each stream is recorded."""
 
     timing = Timing.GATHERED
+
+    def rows(self, inputs: Sequence[Rows]) -> Rows:
+        return replace(Merge.rows(self, inputs), ordered_within=None)
 
 
 def compile_union(operator: Union | Merge, inputs: Sequence[Columns], kit: Kit) -> Compiled:

@@ -83,7 +83,7 @@ def test_determinants_are_positions_orders_of_arrival_ends_of_epochs_and_rows_th
         "pushed": ["keys", "clock", "seed"],
         "odd": ["rows"],
         "fit": ["epoch ends"],
-        "both": ["ends of inputs"],
+        "both": ["arrival order"],
         "hours": ["epoch ends"],
         "asked": ["arrival order"],
     }

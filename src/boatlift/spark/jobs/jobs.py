@@ -86,7 +86,8 @@ class Jobs:
         before = self.executed.get(unit, -1)
         if not goes_round:
             self.group.join(unit, described(takes, before))
-        self.executed[unit] = max(before, takes[-1].number)
+        if isinstance(last := takes[-1].number, int):  # else a probe of what was sent in the order of arrival
+            self.executed[unit] = max(before, last)
 
     def explained(self, unit: CompiledUnit, take: StepInput, job: Callable[[], Made]) -> Made:
         """Run a job, and raise Spark's errors as errors of Boatlift.
@@ -182,6 +183,8 @@ def described(takes: Sequence[StepInput], executed: int) -> str:
         executed: The last step that the unit has executed before.
     """
     first, last = takes[0].number, takes[-1].number
+    if isinstance(first, tuple):  # an edge, and a number on it
+        return f"rows of step {first[1]:,} of {first[0].partition('->')[0]}"
     what = ("replays step" if last <= executed else "step") + ("" if first == last else "s")
     numbers = f"{first:,}" if first == last else f"{first:,} to {last:,}"
     payloads = [message.payload for take in takes for message in take.inputs if message.payload is not None]
