@@ -24,6 +24,7 @@ TESTS = "".join(
         "connectors/test_push_page.py",
         "connectors/test_delta_page.py",
         "deploy/test_kubernetes_page.py",
+        "testing/test_crash_page.py",
     )
 )
 
@@ -72,6 +73,10 @@ RUN_BY = {
     "podman build": "test_the_commands_of_the_page_name_what_there_is",
     "kubectl": "test_the_commands_of_the_page_name_what_there_is",
     "# main.py": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",
+    "boatlift crash visits:flow": "test_the_verdicts_are_those_that_are_printed",
+    "# luck.py": "test_the_verdicts_are_those_that_are_printed",
+    "boatlift crash luck:flow": "test_the_verdicts_are_those_that_are_printed",
+    "from boatlift.testing import crash_test": "test_the_verdicts_are_those_that_are_printed",
     "spark-submit": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",
 }
 """How each block begins, and the test that runs it."""

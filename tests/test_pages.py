@@ -24,7 +24,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from boatlift.console import programs
+from boatlift.api import named
 from boatlift.console.plan import show_plan
 from boatlift.dataflow.processors import SinkSpec
 from boatlift.storage.local import LocalStore
@@ -149,8 +149,8 @@ def test_reading_the_results_gives_what_is_said(
     (seeing,) = blocks("Was it seen?", "python")
     first = min((weeks / "weeks").iterdir()).name
     assert all(eval(seeing.text.replace("week-01.csv", first), names).values())
-    monkeypatch.setattr(programs, "check_flow", lambda _: None)
-    monkeypatch.setattr(programs, "load_flow", lambda *_: flow)
+    monkeypatch.setattr(named, "check_flow", lambda _: None)
+    monkeypatch.setattr(named, "load_flow", lambda *_: flow)
     assert exit_status(shlex.split(command.text)[1:]) == 0
     printed = capsys.readouterr().out
     assert all(origin in printed for origin in {row[0] for row in answers})

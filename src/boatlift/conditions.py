@@ -194,6 +194,11 @@ CONDITIONS: dict[str, Condition] = {
         "a sink cannot tell what it holds, so that what differs cannot be computed",
         "choose --change SINK=now, or give the sink another name and place",
     ),
+    "NO_TWIN": Condition(
+        "InvalidError",
+        "a crash test cannot put a twin in the place of a sink, or read the input of a source again and again",
+        "choose --in-parquet SINK, --input SOURCE=FOLDER or --steps, as the message says",
+    ),
     "OTHER_COLUMNS": Condition(
         "InvalidError",
         "a sink has another key or other columns than its place",
@@ -472,6 +477,11 @@ CONDITIONS: dict[str, Condition] = {
         "a worker process of a simulation ended: it was killed, or memory ran out",
         "give --jobs a smaller number if memory ran out, then run again",
         retry=Retry.AGAIN,
+    ),
+    "RUN_DIED": Condition(
+        "UnavailableError",
+        "a run of a crash test that nothing kills was killed, or did not end",
+        "give the machine more memory, or --timeout more seconds; else bound the input by --steps or --input",
     ),
     "PLAN_REFUSED": Condition(
         "InternalError",

@@ -216,8 +216,8 @@ def test_the_command_prints_the_step_and_the_rows(
 ) -> None:
     bl.run(flow_of(2), tmp_path / "store", spark=spark, available_now=True)
     capsys.readouterr()
-    monkeypatch.setattr("boatlift.console.programs.load_flow", lambda *_: flow_of(2))
-    monkeypatch.setattr("boatlift.console.programs.check_flow", lambda _: None)
+    monkeypatch.setattr("boatlift.api.named.load_flow", lambda *_: flow_of(2))
+    monkeypatch.setattr("boatlift.api.named.check_flow", lambda _: None)
     assert exit_status(["sql", "asked:flow", SUMS, "--store", str(tmp_path / "store"), "--json"]) == 0
     printed = capsys.readouterr()
     assert [json.loads(line) for line in printed.out.splitlines()] == sums_at(1)

@@ -127,8 +127,8 @@ def test_the_command_says_it_with_its_exit_status(
     write(tmp_path, 0)
     write(tmp_path, 1)
     bl.run(flow, tmp_path / "store", spark=spark, available_now=True)
-    monkeypatch.setattr("boatlift.console.programs.load_flow", lambda *_: flow)
-    monkeypatch.setattr("boatlift.console.programs.check_flow", lambda _: None)
+    monkeypatch.setattr("boatlift.api.named.load_flow", lambda *_: flow)
+    monkeypatch.setattr("boatlift.api.named.check_flow", lambda _: None)
 
     def ask(*words: str) -> tuple[Any, str]:
         status = exit_status(["seen", "seen:flow", *words, "--store", str(tmp_path / "store")])

@@ -7,25 +7,38 @@ step in tasks. A process that dies after the delivery and before the log's recor
 from __future__ import annotations
 
 import base64
+import secrets
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 import xxhash
 
-from boatlift.connectors.kit import SinkBase, checked_options, read_pieces, whole_number
+from boatlift.connectors.kit import SinkBase, checked_options, held_rows, read_pieces, whole_number
 from boatlift.connectors.kit.http_client import PASSING, is_header
 from boatlift.connectors.kit.step_rows import ordered_part
 from boatlift.dataflow.columns import WEIGHT
-from boatlift.dataflow.contracts import Delivery, Json, Outcome, SinkCapabilities, SinkContext, Staged
+from boatlift.dataflow.contracts import (
+    Delivery,
+    HeldRow,
+    Json,
+    Outcome,
+    SinkCapabilities,
+    SinkContext,
+    SinkTwin,
+    Staged,
+)
 from boatlift.errors import FLOW_AND_STORE, InvalidError, UnavailableError, from_text, to_text
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
     import urllib3
 
@@ -73,12 +86,18 @@ class DeliveringSink(SinkBase):
     """
 
     delivery = Delivery.AT_LEAST_ONCE
-    capabilities = SinkCapabilities(runs_jobs=True)
 
     def __init__(
         self, deliver: Deliver, about: Json, parts: int, functions: tuple[Callable[..., object], ...] = ()
     ) -> None:
         self._deliver, self._about, self._parts, self.functions = deliver, about, parts, functions
+
+    @property
+    def capabilities(self) -> SinkCapabilities:
+        return SinkCapabilities(runs_jobs=True, twin=self._twin)
+
+    def _twin(self, folder: Path, name: str) -> SinkTwin:
+        return delivering_twin(folder / name, self._about, self._parts)
 
     def describe(self) -> Json:
         return self._about
@@ -105,6 +124,34 @@ class DeliveringSink(SinkBase):
                     error.remedy = f"boatlift run {FLOW_AND_STORE} --skip {context.sink}:{step} leaves the step out"
                 raise
         return Outcome.APPENDED
+
+
+def delivering_twin(place: Path, about: Json, parts: int) -> SinkTwin:
+    """Return the twin of a sink without a ledger: each delivery of a part becomes a file, and nothing leaves."""
+
+    def held() -> Iterator[HeldRow]:
+        from boatlift.connectors.parquet.step_file import read_rows
+
+        for path in sorted(place.glob("*.parquet")):
+            part, _, delivery = path.stem.rpartition("-")
+            yield from held_rows(read_rows(path), (part, delivery))
+
+    return SinkTwin(DeliveringSink(_Kept(place), about, parts), held)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Keeps each delivery as a file `STEP-PART-RANDOM.parquet`, which appears whole."""
+
+    place: Path
+
+    def __call__(self, part: StepPart) -> None:
+        import pyarrow.parquet as pq
+
+        self.place.mkdir(parents=True, exist_ok=True)
+        draft = self.place / f".{secrets.token_hex(8)}"
+        pq.write_table(part.rows, draft)
+        draft.rename(self.place / f"{part.step:012}-{part.part}-{secrets.token_hex(4)}.parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +266,13 @@ class StdoutSink(SinkBase):
     """Prints the rows of each step in the process that commits it."""
 
     delivery = Delivery.AT_LEAST_ONCE
+
+    @property
+    def capabilities(self) -> SinkCapabilities:
+        return SinkCapabilities(twin=self._twin)
+
+    def _twin(self, folder: Path, name: str) -> SinkTwin:
+        return delivering_twin(folder / name, self.describe(), 1)
 
     def __init__(self, most: int) -> None:
         self._most = most

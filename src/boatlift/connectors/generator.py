@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import TYPE_CHECKING
 
 from boatlift.connectors.kit import SourceBase, checked_options
@@ -13,6 +14,8 @@ from boatlift.errors import InvalidError
 from boatlift.runtime.host.clock import SteadyClock
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -67,7 +70,11 @@ class GeneratorSource(SourceBase):
     @property
     def capabilities(self) -> SourceCapabilities:
         return SourceCapabilities(
-            rescannable=self, names_input=self, bytes_up_to=self.bytes_up_to, divided_anew=self.divided_anew
+            rescannable=self,
+            names_input=self,
+            bytes_up_to=self.bytes_up_to,
+            divided_anew=self.divided_anew,
+            bounded=self,
         )
 
     def describe(self) -> Json:
@@ -116,6 +123,19 @@ class GeneratorSource(SourceBase):
         end = int(cursor["next"])
         size = max(self._rows_per_step, -(-end // most))
         return [{"start": start, "end": min(start + size, end)} for start in range(0, end, size)]
+
+    def bounds(self, _folder: Path, steps: int | None, given: Path | None) -> Json:
+        if given is not None:
+            raise InvalidError("NO_TWIN", "computes its rows and reads no folder: leave --input out")
+        ends = [end for end in (self._end, None if steps is None else steps * self._rows_per_step) if end is not None]
+        if not ends:
+            raise InvalidError("NO_TWIN", "has no end: give --steps, such as --steps 5")
+        return {"end": min(ends)}
+
+    def within(self, bounds: Json) -> GeneratorSource:
+        bounded = copy(self)
+        bounded._end = int(bounds["end"])  # noqa: SLF001 - of this class
+        return bounded
 
     def size_bytes(self, position: Json) -> int:
         return (int(position["end"]) - int(position["start"])) * _ROW_BYTES

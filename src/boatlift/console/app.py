@@ -16,6 +16,7 @@ from cyclopts import App, Parameter
 
 from boatlift._version import __version__
 from boatlift.console.asked import seen, sql
+from boatlift.console.crash import crash
 from boatlift.console.messages import (
     Json,
     JsonLines,
@@ -136,8 +137,9 @@ def run(
         conf: A Spark setting, name=value; may be repeated.
         quiet: Show only a takeover, warnings and the last line.
     """
+    from boatlift.api.named import OneSession, check_flow, load_flow
     from boatlift.console.live import Live, Stages
-    from boatlift.console.programs import OneSession, check_flow, load_flow, modes_named, settings, skips_named
+    from boatlift.console.programs import modes_named, settings, skips_named
     from boatlift.dataflow import plan as planned
     from boatlift.runtime.host.admission import check_owner, check_store
     from boatlift.runtime.host.context import BYTES_IN_FLIGHT, RunOptions
@@ -248,6 +250,7 @@ app.command(sql)
 app.command(seen)
 app.command(rewind)
 app.command(reset)
+app.command(crash)
 
 
 @app.command
@@ -270,8 +273,9 @@ def plan(
             be repeated.
         master: Spark's master URL; the session only checks the transformations.
     """
+    from boatlift.api.named import OneSession, check_flow, load_flow
     from boatlift.console.plan import show_evolution, show_plan
-    from boatlift.console.programs import OneSession, check_flow, load_flow, modes_named
+    from boatlift.console.programs import modes_named
     from boatlift.dataflow import plan as planned
 
     modes = modes_named(change)
@@ -301,8 +305,9 @@ def look(
         master: Spark's master URL.
         as_json: Print JSON, one row a line.
     """
+    from boatlift.api.named import OneSession, check_flow, load_flow
     from boatlift.console.look import show_rows
-    from boatlift.console.programs import OneSession, check_flow, load_flow, step_named
+    from boatlift.console.programs import step_named
 
     processor, time = step_named(step)
     check_flow(flow)
@@ -401,7 +406,7 @@ def verify(*, store: StorePath, flow: str | None = None, master: Master = "local
 
     sinks = {}
     if flow is not None:
-        from boatlift.console.programs import OneSession, load_flow
+        from boatlift.api.named import OneSession, load_flow
         from boatlift.dataflow import plan as planned
 
         dataflow = load_flow(flow, OneSession(master, flow))

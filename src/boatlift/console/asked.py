@@ -19,9 +19,9 @@ def sql(flow: str, query: str, *, store: StorePath, master: Master = "local[2]",
         as_json: Print JSON, one row a line.
     """
     from boatlift.api.asked import sql as answer_to
+    from boatlift.api.named import OneSession, check_flow, load_flow
     from boatlift.connectors.kit.arrow_text import json_objects
     from boatlift.console.messages import notice
-    from boatlift.console.programs import OneSession, check_flow, load_flow
     from boatlift.console.tables import show, table
     from boatlift.runtime.inspect.contents import store_at
 
@@ -55,8 +55,8 @@ def seen(flow: str, source: str, item: str, *, store: StorePath, as_json: Json =
         item: A file's name; a message of Kafka, as topic/partition:offset; the key of a push.
         as_json: Print JSON.
     """
+    from boatlift.api.named import OneSession, check_flow, load_flow
     from boatlift.api.reports import seen as found
-    from boatlift.console.programs import OneSession, check_flow, load_flow
     from boatlift.console.tables import print_json, show
 
     check_flow(flow)

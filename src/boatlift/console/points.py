@@ -70,9 +70,10 @@ def rewind(
         quiet: Show only a takeover, warnings and the last line.
         as_json: Without --evolve: print JSON.
     """
+    from boatlift.api.named import OneSession, check_flow, load_flow
     from boatlift.console.live import Live
     from boatlift.console.plan import show_evolution, show_way_back
-    from boatlift.console.programs import OneSession, check_flow, load_flow, modes_named, settings
+    from boatlift.console.programs import modes_named, settings
     from boatlift.dataflow import plan as planned
     from boatlift.runtime.host.admission import check_owner, refuse_missing_store
 

@@ -76,7 +76,7 @@ def beating(on_progress: Callable[[Progress], None]) -> Callable[[Progress], Non
 
 def wait_as_spare() -> None:
     """In a spare: import what a run needs, then wait until the run before has died; end if the supervisor has."""
-    for module in ("boatlift.api.running", "boatlift.console.programs", "pyspark.sql.functions"):
+    for module in ("boatlift.api.running", "boatlift.api.named", "boatlift.console.programs", "pyspark.sql.functions"):
         import_module(module)
     needed = int(os.environ.pop(SPARE))
     if not os.read(needed, 1):

@@ -2,7 +2,7 @@
 
 A first run records the calls. Then a test kills a process by `SIGKILL` at any of them, starts it again, and compares
 the results with an undisturbed run. With `--pause` the process is stopped by `SIGSTOP`, and may continue by `SIGCONT`
-when another process has taken over. Users can do the same to their own dataflows:
+when another process has taken over. `crash_runs` does all of it to any dataflow; by hand:
 
     python -m boatlift.testing.crash flights:flow --store store --record calls.txt
     python -m boatlift.testing.crash flights:flow --store store --at 'store.create(log):before:3'
@@ -10,12 +10,14 @@ when another process has taken over. Users can do the same to their own dataflow
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -258,16 +260,8 @@ def with_crashing_sinks(plan: Plan, tracer: Tracer) -> Plan:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a dataflow like `boatlift run`; record its crash points, or die at one of them."""
-    import argparse
-
-    from boatlift.api.by_value import pickle_by_value
-    from boatlift.api.running import run_plan
-    from boatlift.console.programs import OneSession, load_flow
-    from boatlift.dataflow import plan
-    from boatlift.runtime.host.context import RunOptions
-    from boatlift.runtime.host.progress import Progress
     from boatlift.spark.session.settings import DEFAULT_MASTER
-    from boatlift.storage.opening import open_store
+    from boatlift.testing.trial import Trial
 
     parser = argparse.ArgumentParser(prog="python -m boatlift.testing.crash", description=main.__doc__)
     parser.add_argument("flow", help="module:attribute")
@@ -280,13 +274,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--evolve", default="", help="the id of the plan by which the store's program changes")
     parser.add_argument("--rewind", help="the restore point to go back to, with the id of that plan in --evolve")
     parser.add_argument("--record", type=Path, help="a file that gets a line for each crash point passed")
+    parser.add_argument("--trial", type=Trial, help="the folder of a crash test's trial: its twins, not the sinks")
     chosen = parser.parse_args(arguments)
+    with chosen.trial.errors() if chosen.trial else nullcontext():
+        _run(chosen)
+
+
+def _run(chosen: argparse.Namespace) -> None:
+    from boatlift.api.by_value import pickle_by_value
+    from boatlift.api.named import OneSession, load_flow
+    from boatlift.api.running import run_plan
+    from boatlift.dataflow import plan
+    from boatlift.runtime.host.context import RunOptions
+    from boatlift.runtime.host.progress import Progress
+    from boatlift.storage.opening import open_store
+
     session = OneSession(chosen.master, chosen.flow)
     spark = session.begin()
     tracer = Tracer(chosen.at, chosen.record, signal.SIGSTOP if chosen.pause else signal.SIGKILL)
     flow = load_flow(chosen.flow, session)
     pickle_by_value(flow)
-    planned = with_crashing_sinks(plan(flow), tracer)
+    planned = plan(flow) if chosen.trial is None else chosen.trial.twinned(plan(flow))
+    planned = with_crashing_sinks(planned, tracer)
     store = CrashingStore(open_store(chosen.store, create=True), tracer)
 
     def watch(progress: Progress) -> None:
@@ -303,6 +312,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rewind=chosen.rewind,
     )
     run_plan(planned, store, spark, options)
+    if chosen.trial is not None:
+        chosen.trial.write_held()
 
 
 if __name__ == "__main__":

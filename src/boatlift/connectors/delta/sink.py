@@ -23,10 +23,21 @@ from boatlift.connectors.kit import (
     checked_options,
     first_difference,
     gathering,
+    held_rows,
     user_columns,
 )
 from boatlift.dataflow.columns import WEIGHT
-from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged, Stager
+from boatlift.dataflow.contracts import (
+    Committed,
+    HeldRow,
+    Json,
+    Outcome,
+    SinkCapabilities,
+    SinkContext,
+    SinkTwin,
+    Staged,
+    Stager,
+)
 from boatlift.dataflow.policies import Batch
 from boatlift.errors import FencedError, Finding, InvalidError, UnavailableError
 from boatlift.paths import refuse_place
@@ -93,7 +104,19 @@ class DeltaSink(SinkBase):
             leaves_files=True,
             preflight=self._preflight,
             reads_back=self,
+            twin=self._twin,
         )
+
+    def _twin(self, folder: Path, name: str) -> SinkTwin:
+        place = folder / name
+
+        def held() -> Iterator[HeldRow]:
+            from deltalake import DeltaTable
+
+            if place.is_dir():
+                yield from held_rows(DeltaTable(str(place)).to_pyarrow_table())
+
+        return SinkTwin(DeltaSink(str(place), self._compression, self._gathers), held)
 
     def describe(self) -> Json:
         return {"kind": "delta", "path": self._place, "compression": self._compression}

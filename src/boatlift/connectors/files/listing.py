@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from fnmatch import translate
 from glob import has_magic
@@ -92,6 +93,12 @@ class Listing:
             if counts(entry.name) and matches(entry.name) and entry.is_dir():
                 with suppress(OSError), os.scandir(entry) as below:  # as `glob` does: a folder may be private
                     yield from self._found(below, f"{under}{entry.name}/", parts[1:], but)
+
+    def below(self, base: Path) -> Listing:
+        """Return the listing of the same names below another folder."""
+        other = copy(self)
+        other.base = base
+        return other
 
     def path_of(self, name: str) -> Path:
         path = self.base / name

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from boatlift.connectors.files.bounded import FilesInBounds
 from boatlift.connectors.files.formats.base import ReadFiles, TextFormat
 from boatlift.connectors.files.lines import Span
 from boatlift.connectors.files.listing import FilesOptions, Listing, StepInputs
@@ -82,6 +83,7 @@ class FilesSource(SourceBase):
             bytes_up_to=self.bytes_up_to,
             divided_anew=self.divided_anew,
             contains=self.contains,
+            bounded=FilesInBounds(self._options, type(self)),
         )
 
     def describe(self) -> Json:

@@ -31,6 +31,8 @@ from boatlift.dataflow.contracts import FrameOfTask, Json, Reading, SourceCapabi
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
@@ -169,6 +171,7 @@ class KafkaSource(SourceBase):
         self._committing = None if group is None else GroupOffsets(access, group)
         self._ends: Mapping[Partition, int] | None = None
         self._arrivals: Arrivals | None = None
+        self._is_bounded = False
 
     @property
     def capabilities(self) -> SourceCapabilities:
@@ -189,6 +192,7 @@ class KafkaSource(SourceBase):
             bytes_up_to=_bytes_up_to,
             divided_anew=self.divided_anew,
             contains=_contains,
+            bounded=self,
         )
 
     def _preflight(self) -> None:
@@ -238,6 +242,32 @@ class KafkaSource(SourceBase):
                 if begin < end and (low is None or begin < low):
                     return f"offsets from {begin} of {topic}, partition {partition}, are deleted"
         return ""
+
+    def bounds(self, _folder: Path, steps: int | None, given: Path | None) -> Json:
+        if given is not None:
+            raise InvalidError("NO_TWIN", "reads topics and no folder: leave --input out")
+        found = self._topics.found(anew=True)
+        first, ends = self._first(found), self._ends_of(found)
+        here = {(each.topic, each.partition): each for each in found}
+        starts = {partition: (first or {}).get(partition, each.low) for partition, each in here.items()}
+        cursor = self.start()
+        for _ in range(steps or 0):
+            taken = taken_next(cursor, found, first, ends, self._limit, fail_on_data_loss=self._fail_on_data_loss)
+            cursor = cursor if taken is None else advanced(cursor, taken)
+        last = {partition: min(each.high, ends.get(partition, each.high)) for partition, each in here.items()}
+        if steps is not None:
+            taken_up = {name: topic["next"] for name, topic in cursor["topics"].items()}
+            last = {(t, n): taken_up.get(t, {}).get(str(n), starts[t, n]) for t, n in here}
+        return {"starts": _by_topic(starts), "ends": _by_topic(last)}
+
+    def within(self, bounds: Json) -> KafkaSource:
+        """Return a source that commits to no consumer group, and takes nothing of later partitions."""
+        bounded = KafkaSource(
+            self._access, self._topics, self._format, bounds["starts"], bounds["ends"], self._limit,
+            self._fail_on_data_loss, None,
+        )  # fmt: skip
+        bounded._is_bounded = True
+        return bounded
 
     def announce_input(self, told: Callable[[], None]) -> Callable[[], None]:
         self._arrivals = arrivals = Arrivals(self._access, told, committed=self._topics.committed)
@@ -382,6 +412,8 @@ class KafkaSource(SourceBase):
             self._ends = _flat(self._ending)
         if isinstance(self._ending, datetime):  # also of partitions that come later
             return self._topics.at([(each.topic, each.partition) for each in found], self._ending)
+        if self._is_bounded:
+            return {(each.topic, each.partition): each.low for each in found} | dict(self._ends or {})
         return self._ends or {}
 
 
@@ -392,6 +424,13 @@ def _divided(
 
     offsets = sum(size_of(ranges) for ranges, _, _ in steps)
     return divided(steps, max(1, min(spark.sparkContext.defaultParallelism, offsets // TASK_OFFSETS)))
+
+
+def _by_topic(offsets: Mapping[Partition, int]) -> dict[str, dict[int, int]]:
+    topics: dict[str, dict[int, int]] = {}
+    for (topic, number), offset in offsets.items():
+        topics.setdefault(topic, {})[number] = offset
+    return topics
 
 
 def _flat(offsets: Mapping[str, Mapping[int, int]]) -> dict[Partition, int]:

@@ -10,6 +10,7 @@ shows the parts in use.
 | `StepLedger`, `Decision`, `fenced`, `of_another_store` | sinks: the decision about a step, and the texts of errors |
 | `user_columns`, `first_difference`, `difference_of_rows` | sinks: the user's columns; the first row that differs |
 | `columns_of`, `required_of`, `struct_of`, `nullable`, `Columns` | sources: a declared schema |
+| `held_rows`, `newest_of_keys` | sinks: what their twins hold in crash tests |
 | `checked_options`, `checked_methods`, `whole_number`, `gathering` | functions for users: bad arguments are errors |
 | `SourceBase`, `SinkBase` | defaults for the members that most connectors leave alone |
 | `SinkWrapper`, `SourceWrapper` | connectors around connectors |
@@ -31,6 +32,7 @@ from boatlift.connectors.kit.checked_options import checked_methods, checked_opt
 from boatlift.connectors.kit.declared_columns import Columns, columns_of, null_fault, nullable, required_of, struct_of
 from boatlift.connectors.kit.step_ledger import Decision, StepLedger, fenced, of_another_store
 from boatlift.connectors.kit.step_rows import difference_of_rows, first_difference, user_columns
+from boatlift.connectors.kit.twin_rows import held_rows, newest_of_keys
 from boatlift.spark.tasks.staging import ArrowStager, checked_batches, checked_receipts, read_pieces
 
 __all__ = [
@@ -51,6 +53,8 @@ __all__ = [
     "fenced",
     "first_difference",
     "gathering",
+    "held_rows",
+    "newest_of_keys",
     "null_fault",
     "nullable",
     "of_another_store",

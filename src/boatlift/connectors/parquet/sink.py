@@ -9,6 +9,7 @@ import base64
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import chain
 from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,13 +21,24 @@ from boatlift.connectors.kit import (
     checked_options,
     first_difference,
     gathering,
+    held_rows,
+    newest_of_keys,
     read_pieces,
     user_columns,
 )
 from boatlift.connectors.parquet.bucket import ParquetBucketSink
 from boatlift.connectors.parquet.folder import FolderIdentity, OwnedFolder, StepFolder, io_errors
 from boatlift.dataflow.columns import WEIGHT
-from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged
+from boatlift.dataflow.contracts import (
+    Committed,
+    HeldRow,
+    Json,
+    Outcome,
+    SinkCapabilities,
+    SinkContext,
+    SinkTwin,
+    Staged,
+)
 from boatlift.dataflow.policies import Batch
 from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
 from boatlift.paths import refuse_place, refuse_url
@@ -127,12 +139,25 @@ class ParquetSink(SinkBase):
             reads_back_steps=self if self.key is None else None,
             takes_back=self,
             keeps_note=self,
+            twin=self._twin,
         )
 
     @cached_property
     def note_bytes(self) -> int:  # type: ignore[override]
         """None on a network file system: there the fence is not strict (`folder`)."""
         return SinkBase.note_bytes if is_on_this_machine(self._path) else 0
+
+    def _twin(self, folder: Path, name: str) -> SinkTwin:
+        place = folder / name
+
+        def held() -> Iterator[HeldRow]:
+            from boatlift.connectors.parquet.step_file import read_rows
+
+            steps = (held_rows(read_rows(path)) for path in sorted(place.glob("step-*.parquet")))
+            rows = chain.from_iterable(steps)
+            yield from rows if self.key is None else newest_of_keys(rows, self.key)
+
+        return SinkTwin(ParquetSink(place, self.key, self._compression, gathers=self._gathers), held)
 
     def describe(self) -> Json:
         return {

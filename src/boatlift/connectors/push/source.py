@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from boatlift.connectors.kit import checked_options, columns_of, struct_of
 from boatlift.connectors.push.answers import PushAnswers
+from boatlift.connectors.push.recorded import RecordedPushes
 from boatlift.connectors.push.steps import PushedSteps, upserts_of
 from boatlift.dataflow.contracts import Json, Receipt, SourceCapabilities, Upserts
 from boatlift.errors import DataError, InvalidError, UnavailableError
@@ -200,7 +201,15 @@ class PushSource(PushedSteps):
             contains=self.contains,
             bytes_up_to=self.bytes_up_to if self.retains else None,
             divided_anew=self.divided_anew if self.retains and self.upserts is None else None,
+            bounded=RecordedPushes(self._declared, self._not_from_files()),
         )
+
+    def _not_from_files(self) -> str:
+        if self.upserts is not None:
+            return "takes rows that replace one another, and files have none: test the dataflow behind it"
+        if self.answers is not None:
+            return "answers its pushes, and files get no answer: test the dataflow behind it"
+        return ""
 
     @property
     def url(self) -> str | None:

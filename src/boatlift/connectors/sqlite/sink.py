@@ -13,19 +13,30 @@ from __future__ import annotations
 
 import sqlite3 as driver
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from hashlib import sha256
 from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from boatlift.connectors.kit import Decision, SinkBase, StepLedger, checked_options, read_pieces, user_columns
-from boatlift.connectors.sqlite.database import Database
+from boatlift.connectors.kit import (
+    Decision,
+    SinkBase,
+    StepLedger,
+    checked_options,
+    read_pieces,
+    user_columns,
+)
+from boatlift.connectors.sqlite.database import Database, quoted
 from boatlift.dataflow.contracts import (
     Committed,
+    HeldRow,
     Json,
     Outcome,
     SinkCapabilities,
     SinkContext,
+    SinkTwin,
     Staged,
     commit_together,
 )
@@ -111,6 +122,7 @@ class SqliteSink(SinkBase):
         self._key = key
         self._unique = unique
         self._nan_as_text = nan_as_text
+        self._lock_timeout = lock_timeout
         self._database = Database(path, lock_timeout, filesystem or FileSystem())
         self._table: KeyedTable | None = None
         self._noted: Sequence[bytes] = ()
@@ -124,7 +136,20 @@ class SqliteSink(SinkBase):
             reads_back=self,
             keeps_note=self,
             shares_transaction=self,
+            twin=self._twin,
         )
+
+    def _twin(self, folder: Path, _name: str) -> SinkTwin:
+        path = folder / f"sqlite-{sha256(realpath(self._path).encode()).hexdigest()[:12]}.db"
+
+        def held() -> Iterator[HeldRow]:
+            with closing(driver.connect(path)) as database:
+                database.row_factory = driver.Row
+                for row in database.execute(f"SELECT * FROM {quoted(self._table_name)}"):  # noqa: S608 - quoted
+                    yield HeldRow(dict(row))
+
+        twin = SqliteSink(path, self._table_name, self._key, self._unique, self._nan_as_text, self._lock_timeout)
+        return SinkTwin(twin, held)
 
     def describe(self) -> Json:
         unique = {"unique": True} if self._unique else {}

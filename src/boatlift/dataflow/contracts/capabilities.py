@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from boatlift.dataflow.contracts.pushed import Pushable, StoreBacked
+from boatlift.dataflow.contracts.twins import BoundedInput, SinkTwin
 from boatlift.dataflow.contracts.values import Json
 from boatlift.dataflow.policies import Batch
 
@@ -257,6 +258,7 @@ class SourceCapabilities:
             `load` is asked about them. None: no such order is known.
         contains: Returns whether a position ends an item of the input, or a cursor has all of it: a file by its name, a
             message as `topic/partition:offset`, a push by its key. None: items have no names.
+        bounded: Bounds the source to what is there now, for crash tests; None: a dataflow with the source has none.
     """
 
     announces_input: AnnouncesInput | None = None
@@ -279,6 +281,7 @@ class SourceCapabilities:
     bytes_up_to: Callable[[Json], int] | None = None
     divided_anew: Callable[[Json, int], Sequence[Json]] | None = None
     contains: Callable[[Json, str], bool] | None = None
+    bounded: BoundedInput | None = None
 
 
 class ReadsBack(Protocol):
@@ -381,6 +384,7 @@ class SinkCapabilities:
             step is ever there in part. Law: `commit` of the step after it appends: the part stays as it is.
         keeps_note: Keeps a note of the owner in the atomic act of a step; None if the sink cannot.
         shares_transaction: Writes steps in one transaction with other sinks of its place; None if it cannot.
+        twin: Makes the sink's twin below a folder, under a name of its own, for crash tests; None if it has none.
     """
 
     parts: int = 1
@@ -398,3 +402,4 @@ class SinkCapabilities:
     begun: Callable[[], int] | None = None
     keeps_note: KeepsNote | None = None
     shares_transaction: SharesTransaction | None = None
+    twin: Callable[[Path, str], SinkTwin] | None = None

@@ -6,15 +6,17 @@ Tasks read objects themselves, so no machine needs a folder that others see, and
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from boatlift.connectors.files.bounded import FilesInBounds
 from boatlift.connectors.files.bucket.listing import BucketInputs, BucketListing, proof_of
 from boatlift.connectors.files.lines import Span
 from boatlift.connectors.files.listing import FilesOptions
 from boatlift.connectors.files.ranges import FileRange, proof_in
 from boatlift.connectors.files.source import FilesSource
 from boatlift.connectors.kit.object_place import InputFile, ObjectPlace, ObjectVersion, at_once, version_in
-from boatlift.dataflow.contracts import Json, WaitingInput
+from boatlift.dataflow.contracts import Json, SourceCapabilities, WaitingInput
 from boatlift.errors import DataError
 
 if TYPE_CHECKING:
@@ -32,6 +34,11 @@ class BucketFilesSource(FilesSource):
         self._objects: BucketListing = options.listing
         self._inputs: BucketInputs = BucketInputs(options, self._known_columns)
         self._all: dict[str, ObjectVersion] = {}  # all objects, as each act on the whole past lists them
+
+    @property
+    def capabilities(self) -> SourceCapabilities:
+        elsewhere = str(self._objects.base)
+        return replace(super().capabilities, bounded=FilesInBounds(self._options, FilesSource, elsewhere))
 
     def waiting(self, cursor: Json) -> WaitingInput:
         left, begun = self._inputs.waiting(cursor["taken"]), self._bytes_taken(cursor)
