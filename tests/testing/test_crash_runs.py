@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from boatlift.errors import InvalidError, UnavailableError, UserCodeError
 from boatlift.testing import CrashTrial, crash_test
 from support.waiting import until
 
@@ -166,16 +167,56 @@ def test_two_runs_without_a_crash_that_differ_are_told_as_such(folder: Path, mon
         verdict.assert_right()
 
 
-def test_ctrl_c_leaves_no_process_and_no_file(folder: Path) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_no_process_and_no_file(folder: Path, number: int, status: int) -> None:
+    """It may come twice, to the whole group: as Ctrl-C does from an impatient user."""
     (folder / "own.py").write_text(WRONG)
     command = [*BOATLIFT, "crash", "own:flow", "--steps", "3"]
     with (folder / "said").open("w") as said:
         process = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
     until(lambda: "1: killed" in (folder / "said").read_text(), 240)
-    os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(60) == 130
+    os.killpg(process.pid, number)
+    os.killpg(process.pid, number)
+    assert process.wait(60) == status
     assert left_behind(folder) == []
     until(lambda: processes_with(str(folder.parent)) == [], 30)
+
+
+FOURTH = """
+import pathlib
+import time
+import boatlift as bl
+
+starts = pathlib.Path("starts")
+starts.write_text(starts.read_text() + "x" if starts.exists() else "x")
+if len(starts.read_text()) == 4:
+    raise ValueError("no start after a crash")
+
+flow = bl.Dataflow("own")
+flow.source("rows", bl.generator({"k": "id"}, rows_per_step=10, steps=2)).sink("kept", bl.parquet("kept"))
+"""
+
+
+def test_a_run_that_does_not_go_on_after_its_crash_is_wrong(folder: Path) -> None:
+    (folder / "own.py").write_text(FOURTH)
+    verdict = crash_test("own:flow", points=["sink.commit(kept):before:1"])
+    (wrong,) = verdict.wrong
+    assert "the run ended with [USER_CODE]" in wrong.first
+    assert "no start after a crash" in wrong.first
+    assert wrong.sinks == ()
+    assert wrong.first in verdict.text
+
+
+def test_what_goes_wrong_without_a_crash_is_an_error(folder: Path) -> None:
+    (folder / "own.py").write_text(FOURTH.replace("== 4", "== 1"))
+    with pytest.raises(UserCodeError, match="no start after a crash"):
+        crash_test("own:flow")
+    (folder / "own.py").write_text(FOURTH)
+    with pytest.raises(UnavailableError, match=r"\[RUN_DIED\] the run did not end within 0.1 s"):
+        crash_test("own:flow", timeout=0.1)
+    with pytest.raises(InvalidError, match=r"no run comes to crash point sink.comit.*sink.commit.kept.:before:1"):
+        crash_test("own:flow", points=["sink.comit(kept):before:1"])
+    assert left_behind(folder) == []
 
 
 def processes_with(text: str) -> list[str]:

@@ -54,10 +54,9 @@ def crash(
     from boatlift.console.programs import settings
     from boatlift.testing import crash_test
 
-    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # so that nothing is left behind
     if at and (points != "sample" or seed):
         raise InvalidError("BAD_OPTION", "--at names the crash points: leave out --points and --seed")
-    done = 0
+    folders, named, done = _folders(input), settings(conf), 0
 
     def progress(trial: CrashTrial) -> None:
         nonlocal done
@@ -68,20 +67,31 @@ def crash(
         notice(f"{done}: {what}: {'right' if trial.right else 'WRONG'}, {trial.seconds:.1f} s", quiet=quiet)
         done += 1
 
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
     verdict = crash_test(
         flow,
-        input=_folders(input),
+        input=folders,
         steps=steps,
         points=at or points,
         seed=seed,
         in_parquet=in_parquet,
         master=master,
-        conf=settings(conf),
+        conf=named,
         timeout=timeout,
         on_trial=progress,
     )
     _show(verdict, as_json=as_json)
     sys.exit(0 if verdict.right else 1)
+
+
+def _stop(number: int, _frame: object) -> None:
+    """End the crash test, once: nothing interrupts the end of its processes and the removal of its files."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    sys.exit(128 + number)
 
 
 def _folders(given: tuple[str, ...]) -> dict[str, str]:

@@ -46,10 +46,10 @@ class CrashPoint:
 
     @classmethod
     def parse(cls, text: str) -> CrashPoint:
-        call, when, visit = text.rsplit(":", 2)
-        if when not in ("before", "after") or not visit.isdigit():
-            raise ValueError(f"{text!r} is no crash point: write call:before:1 or call:after:1")
-        return cls(call, when, int(visit))
+        match text.rsplit(":", 2):
+            case [call, "before" | "after" as when, visit] if call and visit.isdecimal():
+                return cls(call, when, int(visit))
+        raise ValueError(f"{text!r} is no crash point: write call:before:1 or call:after:1")
 
     def __str__(self) -> str:
         return f"{self.call}:{self.when}:{self.visit}"

@@ -20,6 +20,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 
 from boatlift.api.dataflow import Dataflow
@@ -32,7 +34,7 @@ from boatlift.testing.crash_verdict import CrashTrial, CrashVerdict
 from boatlift.testing.held import RowsOfSink, compare
 from boatlift.testing.trial import Trial, ask
 
-__all__ = ["chosen_points", "crash_test"]
+__all__ = ["BY_THE_CLOCK", "chosen_points", "crash_test"]
 
 SAMPLE = 20
 """How many crash points a sample has."""
@@ -41,11 +43,12 @@ TIMEOUT = 600.0
 """The seconds after which a process that has not ended counts as one that never will."""
 
 _KILLED = -signal.SIGKILL
-_BY_THE_CLOCK = ("store.size(log)",)
+BY_THE_CLOCK = ("store.size(log)",)
 """Calls that only a slow run makes: an owner that writes nothing for two seconds looks for a newer one."""
 
-_EFFECTS = ("store.create", "store.delete", "sink.", "step")
-"""Calls that leave something behind, and the ends of steps: a sample has these first."""
+_TELLING = ("sink.commit", "sink.written", "sink.stage", "step", "store.create(log)", "store.create(runs)")
+_EFFECTS = ("store.create", "store.delete", "sink.")
+"""Calls in the middle of steps, and calls that leave something behind: a sample has these first."""
 
 
 def crash_test(
@@ -95,6 +98,8 @@ def crash_test(
         raise InvalidError("BAD_OPTION", f"points is {points!r}: choose 'all', 'sample', or a list of crash points")
     if steps is not None and steps < 1:
         raise InvalidError("BAD_OPTION", f"steps is {steps}: give a whole number from 1")
+    if not timeout > 0:
+        raise InvalidError("BAD_OPTION", f"timeout is {timeout}: give seconds, more than 0")
     if not master.startswith("local"):
         raise InvalidError("BAD_OPTION", f"master is {master}: a crash test runs on this machine, so give local[2]")
     options = _options(named, steps, in_parquet)
@@ -106,6 +111,8 @@ def crash_test(
             expected, passed = runs.undisturbed()
             trials = [runs.repeated(expected)]
             on_trial(trials[0])
+            if fixed is not None:
+                _refuse_unknown(fixed, passed)
             chosen = fixed if fixed is not None else chosen_points(passed, str(points), seed)
             for point in chosen if trials[0].right else ():
                 trials.append(runs.killed_at(point, expected))
@@ -122,20 +129,17 @@ def chosen_points(passed: Sequence[CrashPoint], points: str, seed: int) -> list[
     """
     visits: dict[tuple[str, str], int] = {}
     for point in passed:
-        if point.call not in _BY_THE_CLOCK:
+        if point.call not in BY_THE_CLOCK:
             visits[point.call, point.when] = max(point.visit, visits.get((point.call, point.when), 0))
     if points == "all":
         return [CrashPoint(*place, v) for place, n in visits.items() for v in sorted({1, (n + 1) // 2, n})]
     draw = random.Random(seed)
     places = sorted(visits)
     draw.shuffle(places)
-    places.sort(key=lambda place: not place[0].startswith(_EFFECTS))
-    drawn: dict[CrashPoint, None] = {}
-    for _ in range(max(visits.values(), default=0)):
-        for place in places:
-            if len(drawn) < SAMPLE:
-                drawn[CrashPoint(*place, draw.randint(1, visits[place]))] = None
-    return list(drawn)
+    places.sort(key=lambda place: (not place[0].startswith(_TELLING), not place[0].startswith(_EFFECTS)))
+    orders = {place: draw.sample(range(1, visits[place] + 1), min(visits[place], SAMPLE)) for place in places}
+    rounds = (CrashPoint(*place, orders[place][n]) for n in range(SAMPLE) for place in places if n < len(orders[place]))
+    return list(islice(rounds, SAMPLE))
 
 
 class _Runs:
@@ -174,7 +178,7 @@ class _Runs:
 
     def _succeed(self, trial: Trial, *arguments: str) -> None:
         code = self._run(trial, *arguments)
-        if code:
+        if code != 0:
             error = trial.error()
             raise error or UnavailableError("RUN_DIED", self._failure(trial, code))
 
@@ -240,6 +244,16 @@ def _point(text: str) -> CrashPoint:
         return CrashPoint.parse(text)
     except ValueError as error:
         raise InvalidError("BAD_OPTION", str(error)) from None
+
+
+def _refuse_unknown(points: Sequence[CrashPoint], passed: Sequence[CrashPoint]) -> None:
+    places = dict.fromkeys(f"{each.call}:{each.when}" for each in passed)
+    for point in points:
+        place = f"{point.call}:{point.when}"
+        if place not in places:
+            near = get_close_matches(place, places, 3, 0.3) or list(places)[:3]
+            named = ", ".join(f"{each}:1" for each in near)
+            raise InvalidError("BAD_OPTION", f"no run comes to crash point {point}: choose one such as {named}")
 
 
 def _name_of(flow: Dataflow) -> str:

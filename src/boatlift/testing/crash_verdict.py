@@ -70,6 +70,8 @@ class CrashVerdict:
         """The verdict in words: of a wrong one, each trial with its first row and the command that repeats it."""
         crashes = sum(trial.killed for trial in self.trials)
         counted = f"{crashes} {'crash' if crashes == 1 else 'crashes'}, seed {self.seed}"
+        if self.right and not crashes:
+            return f"right: {self.flow} holds the same in two runs, and no run came to a crash point; {counted}"
         if self.right:
             return f"right: {self.flow} holds the same after {counted}"
         lines = [f"wrong: {self.flow}, {len(self.wrong)} of {len(self.trials)} trials; {counted}"]

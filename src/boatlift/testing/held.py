@@ -94,7 +94,7 @@ def compare(expected: Mapping[str, RowsOfSink], found: Mapping[str, RowsOfSink])
     Examples:
         >>> one, two = (RowsOfSink(None, Counter(rows)) for rows in (["a", "b"], ["a", "a"]))
         >>> compare({"out": one}, {"out": two})[0].first
-        'lost b'
+        'lost b and extra a'
     """
     return tuple(_compared(name, expected[name], found[name]) for name in expected)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from boatlift.spark.session.warm_jvm import WarmJvm
 from boatlift.testing.crash import CrashPoint, main
+from boatlift.testing.crash_runs import BY_THE_CLOCK, chosen_points
 from support.crash.data import make_files
 
 __all__ = [
@@ -57,9 +58,6 @@ WHOLE_RUNS = 4
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["boatlift.testing.crash", "boatlift.api.running", "pandas"])
-
-BY_THE_CLOCK = ("store.size(log)",)
-"""Calls that only a slow run makes: an owner that writes nothing for two seconds looks for a newer one."""
 
 
 @dataclass(frozen=True)
@@ -233,9 +231,9 @@ def chosen(victim: Victim, points: list[CrashPoint]) -> list[CrashPoint]:
 
     That is before a call on its first visit, or after it on a later one, in turn from call to call.
     """
-    visits = _visits([point for point in points if point.call not in BY_THE_CLOCK])
     if EVERY_POINT:
-        return [CrashPoint(call, when, v) for (call, when), n in visits.items() for v in sorted({1, (n + 1) // 2, n})]
+        return chosen_points(points, "all", seed=0)
+    visits = _visits([point for point in points if point.call not in BY_THE_CLOCK])
     return [
         CrashPoint(call, when, 1 if when == "before" else (visits[call, when] + 1) // 2)
         for call, when in _in_turn(visits, victim.acts)
