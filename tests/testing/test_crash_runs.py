@@ -178,6 +178,7 @@ def test_a_signal_leaves_no_process_and_no_file(folder: Path, number: int, statu
     os.killpg(process.pid, number)
     os.killpg(process.pid, number)
     assert process.wait(60) == status
+    assert not any("boatlift.testing.crash" in each for each in processes_with(str(folder.parent)))
     assert left_behind(folder) == []
     until(lambda: processes_with(str(folder.parent)) == [], 30)
 

@@ -71,6 +71,7 @@ def test_changes_are_summed() -> None:
     changes = held([(1, None, {"n": 1}), (-1, None, {"n": 1}), (1, None, {"n": 2})])
     assert difference(new({"n": 2}), changes).right
     assert difference(changes, held([(-1, None, {"n": 2})])).first == 'lost {"n": 2}'
+    assert difference(held([]), held([(-1, None, {"n": 3})])).first == 'lost {"n": 3}'
 
 
 def test_a_part_that_is_delivered_again_with_the_same_rows_is_right() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import boatlift as bl
+from boatlift.connectors.generator import TicksSource
 from boatlift.dataflow import Plan, plan
 from boatlift.dataflow.contracts import Delivery
 from boatlift.errors import InvalidError
@@ -144,6 +145,21 @@ def test_pushes_are_read_from_recorded_rows(files: Path) -> None:
         bounds_of(
             flow_of(bl.push("n INT NOT NULL", upsert=["n"])), files / "c", None, {"rows_source": files / "pushed"}
         )
+
+
+def test_objects_of_a_bucket_are_read_from_a_folder(files: Path) -> None:
+    planned = flow_of(bl.files("s3://bucket/data/*.csv", schema="n INT", max_files_per_step=1))
+    with refuses("NO_TWIN", "source rows reads s3://bucket/data", "give --input SOURCE=FOLDER"):
+        bounds_of(planned, files / "a", None, {})
+    bounds = bounds_of(planned, files / "b", None, {"rows": files / "data"})
+    assert names_of(positions(planned, bounds)) == ["0.csv", "1.csv", "2.csv"]
+
+
+def test_ticks_of_the_clock_are_refused(files: Path) -> None:
+    flow = bl.Dataflow("mine")
+    flow.source("ticks_of_mine", TicksSource(1000)).sink("kept", bl.parquet("kept"))
+    with refuses("NO_TWIN", "source ticks_of_mine follows the clock"):
+        bounds_of(plan(flow), files / "a", None, {})
 
 
 def test_sinks_without_a_twin_are_refused_by_name(files: Path) -> None:
