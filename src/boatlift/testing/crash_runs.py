@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -199,22 +200,42 @@ class _Runs:
         temporary.mkdir(exist_ok=True)
         environment = {**self._jvm.environment(), "TMPDIR": str(temporary)}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-        with (trial.folder / "log").open("ab") as log:
-            process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+        process: subprocess.Popen[bytes] | None = None
         try:
+            with (trial.folder / "log").open("ab") as log, _uninterrupted():
+                process = subprocess.Popen(
+                    command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                )
             return process.wait(self._timeout)
         except subprocess.TimeoutExpired:
             return None
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            if process is not None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
     def _command(self, point: CrashPoint | None = None) -> str:
         at = [] if point is None else ["--at", str(point)]
         return shlex.join(["boatlift", "crash", self._flow, *at, *self._options])
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Put off signals until the block has ended: one inside of `Popen` would leave a process that nothing knows of."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda each, _frame: arrived.append(each)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for got in arrived:
+            os.kill(os.getpid(), got)
 
 
 @contextmanager
