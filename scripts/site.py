@@ -65,7 +65,7 @@ GROUPS = {
     "Sources": ("files", "kafka.source", "push", "generator"),
     "Sinks": ("sqlite", "postgres", "mysql", "parquet", "delta", "kafka.sink", "foreach", "http_post", "reply",
               "stdout"),
-    "Policies": ("Ephemeral", "Lazy", "Eager", "History", "Batch"),
+    "Policies": ("Ephemeral", "Lazy", "SinceCheckpoint", "Eager", "History", "Batch"),
     "Inside of transforms": ("now", "rand", "uuid", "call"),
     "State and timers": ("KeyedBatch", "Processed", "Timers", "StatefulOperator"),
     "Run and look": (

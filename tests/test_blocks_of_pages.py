@@ -25,6 +25,7 @@ TESTS = "".join(
         "connectors/test_delta_page.py",
         "deploy/test_kubernetes_page.py",
         "testing/test_crash_page.py",
+        "dataflow/test_policies_page.py",
     )
 )
 
@@ -44,6 +45,7 @@ RUN_BY = {
     "running = bl.start": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
     "flow.sql": "test_views_give_what_is_said",
     "prices = flow.source": "test_rows_that_go_give_what_is_said",
+    "def large": "test_a_rule_for_checkpoints_is_a_function_as_is_said",
     "total = clean.agg": "test_aggregates_give_what_is_said",
     "def streaks": "test_the_processor_gives_what_is_said",
     "timed = flights": "test_windows_that_end_give_what_is_said",

@@ -17,7 +17,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from boatlift._version import __version__ as __version__
-from boatlift.dataflow import Batch, Delivery, Eager, Ephemeral, History, Keep, Lazy, Receipt
+from boatlift.dataflow import Batch, Delivery, Eager, Ephemeral, History, Keep, Lazy, Receipt, SinceCheckpoint
 from boatlift.errors import (
     BoatliftError,
     DataError,
@@ -80,6 +80,7 @@ __all__ = [
     "Progress",
     "Receipt",
     "Running",
+    "SinceCheckpoint",
     "StatefulOperator",
     "Stream",
     "Timers",

@@ -420,6 +420,11 @@ CONDITIONS: dict[str, Condition] = {
         "see the traceback shown with it; boatlift look shows the step's input, run --skip leaves the step out",
         retry=Retry.AGAIN,
     ),
+    "WHEN_FAILED": Condition(
+        "InvalidError",
+        "the function of a `Lazy(when=…)` raised, or gave neither True nor False",
+        "correct the function, and start again: it only chooses checkpoints, so no step is lost",
+    ),
     "NOT_FINAL": Condition(
         "DataError",
         "a row changes, or arrives, after it was final",

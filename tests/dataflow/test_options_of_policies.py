@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import boatlift as bl
+from boatlift.dataflow.processors import describe_policy
 
 
 @pytest.mark.parametrize(
@@ -42,3 +43,24 @@ def test_a_period_is_written_as_for_windows(every: str, seconds: int) -> None:
 def test_an_interval_that_is_no_number_of_steps_is_refused(every: Any) -> None:
     with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] Lazy\(every=.*\): every must be a number of steps"):
         bl.Lazy(every=every)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"when": "sometimes"}, "when must be a function of a step's number"),
+        ({"log_messages": ["totals"]}, "write names of readers, each with True or False"),
+        ({"log_messages": {"totals": 1}}, "write names of readers, each with True or False"),
+    ],
+)
+def test_local_policies_that_cannot_be_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(bl.InvalidError, match=rf"\[BAD_OPTION\] Lazy\(.*: .*{said}"):
+        bl.Lazy(**options)
+
+
+def test_a_policy_is_described_with_the_name_of_its_function() -> None:
+    def after_a_million(step: Any, since: bl.SinceCheckpoint) -> bool:
+        return since.rows >= 1_000_000
+
+    assert describe_policy(bl.Lazy(None, when=after_a_million)) == "Lazy(every=None, when=after_a_million)"
+    assert describe_policy(bl.Lazy(log_messages={"totals": True})) == "Lazy(every=20, log_messages={'totals': True})"

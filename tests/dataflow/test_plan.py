@@ -202,7 +202,7 @@ def test_a_lookup_is_done_in_one_job_with_the_cheap_transforms_around_it() -> No
     assert unit.keeper is not None
     assert unit.keeper.name == "asked"
     assert unit.reads == ("queries", "live")
-    assert unit.policy == bl.Lazy()
+    assert unit.policy == bl.Lazy(every=20, seconds=60)
     assert plan(flow).units["stats"].reads == ("after",)
     assert plan(flow).units["live"].materialised
 

@@ -89,6 +89,19 @@ def test_no_policy_changes_a_result(policy: Policy, expected: dict[str, list[str
     assert history() == expected
 
 
+def test_a_rule_for_checkpoints_that_raises_stops_the_run_and_loses_nothing(
+    expected: dict[str, list[str]], spark: SparkSession
+) -> None:
+    def broken(step: int, since: bl.SinceCheckpoint) -> bool:
+        return step > 0 and since.rows / (DIES_AT - step) > 0
+
+    with pytest.raises(bl.InvalidError, match=r"\[WHEN_FAILED\] Lazy\(when=…\) of sums raised ZeroDivisionError"):
+        run(flow_of(bl.Lazy(every=None, when=broken)), spark)
+    executed = run(flow_of(bl.Lazy(every=None, when=lambda _step, since: since.rows >= 2 * STEP)), spark)
+    assert executed["sums"][-1] == ROWS // STEP - 1
+    assert history() == expected
+
+
 def test_what_is_eager_is_never_executed_again(expected: dict[str, list[str]], spark: SparkSession) -> None:
     with pytest.raises(DiesError):
         bl.run(flow_of(bl.Eager()), "store", available_now=True, spark=spark, on_progress=dies)

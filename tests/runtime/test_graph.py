@@ -7,7 +7,7 @@ import pytest
 import boatlift as bl
 from boatlift.dataflow import plan
 from boatlift.recovery import Kind
-from boatlift.runtime.graph import program_of
+from boatlift.runtime.graph import division_of, program_of
 from support.engine.memory_engine import identity_in_memory
 from support.engine.memory_flows import ANY, Forgets
 
@@ -73,6 +73,24 @@ def test_a_sink_counts_the_epochs_of_a_batch_and_other_readers_those_of_its_inpu
     program.cuts["minutes"].add(4)
     edges = program.graph.edges
     assert [edges["minutes->out"].projection.arrives(0), edges["minutes->clean"].projection.arrives(0)] == [0, 4]
+
+
+def test_a_rule_and_logged_readers_are_no_part_of_the_program_and_readers_are_named_by_any_operator():
+    def flow_with(**options):
+        flow = bl.Dataflow("flow")
+        sums = _sums_by(flow.source("rows", ANY), bl.Lazy(every=None, **options))
+        sums.transform("shown", ANY).transform("kept", ANY).sink("out", ANY)
+        return plan(flow)
+
+    plain, local = flow_with(), flow_with(when=lambda _step, _since: True, log_messages={"shown": True})
+    assert identity_in_memory(plain) == identity_in_memory(local)
+    assert division_of(plain) == division_of(local)
+    program = program_of(local)
+    assert [edge.name for edge in program.graph.edges.values() if program.logs(edge)] == ["sums->kept"]
+
+
+def _sums_by(rows, policy):
+    return rows.group_by("k").agg("sums", ANY, policy=policy)
 
 
 def test_some_of_these_programs_have_a_source_that_forgets():

@@ -20,7 +20,7 @@ from boatlift.connectors.kit import checked_methods
 from boatlift.dataflow.advice import OF_DATAFLOW, advise
 from boatlift.dataflow.contracts import Pushable, Receipt, Source
 from boatlift.dataflow.groups import grown
-from boatlift.dataflow.policies import Eager, Ephemeral, History, Keep, Lazy, depth_of, seconds_in
+from boatlift.dataflow.policies import CHECKPOINTED, Eager, Ephemeral, History, Keep, Lazy, depth_of, seconds_in
 from boatlift.dataflow.processors import SourceSpec
 from boatlift.errors import InvalidError
 from boatlift.operators.bad_rows.operator import ValidRows
@@ -41,7 +41,8 @@ class Dataflow(ProcessorGraph):
         delays = clean.group_by("origin").agg("delays", F.count("*").alias("flights"), policy=bl.Lazy(every=20))
         delays.sink("answers", bl.sqlite("answers.db", table="delays", key=["origin"]))
 
-    `policy` is the cost that a crash may have (`docs/guide/policies.md`); of a view it is `Lazy()` if not given.
+    `policy` is the cost that a crash may have (`docs/guide/policies.md`); of a view it is
+    `Lazy(every=20, seconds=60)` if not given.
 
     Args:
         name: Letters, digits, `-` and `_`; every store and sink of the dataflow has it.
@@ -145,7 +146,7 @@ class Dataflow(ProcessorGraph):
             given = self._add_source(f"{checked_name(name)}_source", source, retry_for)
             self._upserted[name] = given.name, upserts
             query = held_rows(upserts.key, upserts.order, upserts.deletes)
-            return self.add(View(name, (given.name,), Lazy(), query))
+            return self.add(View(name, (given.name,), CHECKPOINTED, query))
 
     def _add_source(self, name: str, source: Source, retry_for: str) -> Stream:
         others = [each for each in self._processors.values() if isinstance(each, SourceSpec)]

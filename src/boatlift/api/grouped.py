@@ -405,7 +405,7 @@ def _policy(name: str, policy: object, kind: _Kind) -> Policy:
             "Eager()",
         )
     chosen = policy_of_state(name, policy, "state")
-    if not kind.repeats and chosen == Lazy(every=None):
+    if not kind.repeats and isinstance(chosen, Lazy) and not chosen.has_checkpoints:
         raise InvalidError(
             "BAD_POLICY",
             f"{name} is not deterministic, so that a checkpoint alone lets its rows be seen, and {chosen} makes none: "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, Policy, lateness_in
+from boatlift.dataflow.policies import CHECKPOINTED, Batch, Eager, Ephemeral, History, Lazy, Policy, lateness_in
 from boatlift.errors import InvalidError
 from boatlift.operators.view.operator import LoopRows
 
@@ -58,13 +58,13 @@ def policy_of_batch(name: str, policy: object, default: Batch) -> Batch | Histor
 
 
 def policy_of_state(name: str, policy: object, kept: str) -> Policy:
-    """Return the policy of a processor with state; `Lazy()` if none is given.
+    """Return the policy of a processor with state; `CHECKPOINTED` if none is given.
 
     Raises:
         InvalidError: `[BAD_POLICY]`.
     """
     if policy is None:
-        return Lazy()
+        return CHECKPOINTED
     if not isinstance(policy, Lazy | Eager | History):
         raise InvalidError(
             "BAD_POLICY",

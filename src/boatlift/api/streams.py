@@ -39,7 +39,8 @@ class Stream(StreamInTime):
     """The output of a processor: new rows, changes of rows, or whole tables.
 
     A method that adds a processor takes the processor's `name`, and often a `policy`: the cost that a crash may have
-    (`docs/guide/policies.md`). Without state it is `Ephemeral()` if not given, with state `Lazy()`. Such a method
+    (`docs/guide/policies.md`). Without state it is `Ephemeral()` if not given, with state
+    `Lazy(every=20, seconds=60)`. Such a method
     raises `InvalidError`: `[BAD_NAME]`, `[DUPLICATE_NAME]`, `[BAD_POLICY]`, and `[BAD_OPTION]` of other arguments.
     """
 

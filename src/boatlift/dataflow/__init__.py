@@ -32,7 +32,17 @@ from boatlift.dataflow.contracts import (
 )
 from boatlift.dataflow.operator import Operator, Timing
 from boatlift.dataflow.plan import Graph, Plan, plan
-from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Keep, Lazy, Policy, batch_of
+from boatlift.dataflow.policies import (
+    Batch,
+    Eager,
+    Ephemeral,
+    History,
+    Keep,
+    Lazy,
+    Policy,
+    SinceCheckpoint,
+    batch_of,
+)
 from boatlift.dataflow.processors import SinkSpec
 from boatlift.dataflow.rows import RowKind, Rows
 from boatlift.dataflow.units import OperatorTree, Unit

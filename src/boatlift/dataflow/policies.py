@@ -8,8 +8,9 @@ within a chain divides the program into other units, which needs a clean shutdow
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from boatlift.errors import InvalidError
 
@@ -96,11 +97,33 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class SinceCheckpoint:
+    """What a processor has done since its last checkpoint, for `Lazy(when=…)`.
+
+    Attributes:
+        steps: Its steps, at least 1.
+        rows: The rows that they took.
+        bytes: The bytes by which they made the files of the state grow.
+        seconds: The time from the first of them to the last, by the recorded clock of their sources; after a checkpoint
+            by the clock no earlier than this checkpoint was due.
+    """
+
+    steps: int
+    rows: int
+    bytes: int
+    seconds: float
+
+
+CheckpointRule = Callable[[Any, SinceCheckpoint], bool]
+"""Whether a checkpoint is made after the step with this number."""
+
+
+@dataclass(frozen=True, slots=True)
 class Lazy:
     """State with incremental checkpoints at intervals.
 
-    Without `every` and `seconds` there are no checkpoints: only determinants are durable (input logging), and a replay
-    begins at the start.
+    Without `every`, `seconds` and `when` there are no checkpoints: only determinants are durable (input logging), and a
+    replay begins at the start.
 
     Args:
         every: Steps from one checkpoint to the next, at least 1: few for quick recovery, many for cheap steps. None for
@@ -112,11 +135,23 @@ class Lazy:
             before new ones; without them it goes back as far as its slowest reader needs. `"behind"`: messages for a
             reader that lags by more than the larger `every` of the two, which is rare if both are alike; a reader
             without durable state does not count. True: messages for every reader. False: none.
+        when: A function of a step's number and of a `SinceCheckpoint`, called after each step that `every` gives no
+            checkpoint: True for one. It changes only what is kept, so it is recorded nowhere, and may look at anything
+            (Falkirk Wheel §4.1). If it raises, the run stops with `[WHEN_FAILED]`.
+        log_messages: The names of processors and sinks that read this one, each with True: every message to them is
+            durable as it is sent, so that no failure of theirs rolls this processor back (Falkirk Wheel §4.1).
+
+    Examples:
+        >>> large = bl.Lazy(every=None, when=lambda step, since: since.rows >= 1_000_000)
+        >>> large.when(7, bl.SinceCheckpoint(steps=3, rows=2_000_000, bytes=80_000_000, seconds=1.5))
+        True
     """
 
     every: int | None = 20
     seconds: float | None = None
     in_flight: InFlight = "behind"
+    when: CheckpointRule | None = None
+    log_messages: Mapping[str, bool] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         steps: object = self.every
@@ -131,6 +166,38 @@ class Lazy:
             raise InvalidError(
                 "BAD_OPTION", f'Lazy(in_flight={self.in_flight!r}): in_flight must be "behind", True or False'
             )
+        if not (self.when is None or callable(self.when)):
+            raise InvalidError(
+                "BAD_OPTION",
+                f"Lazy(when={self.when!r}): when must be a function of a step's number and what was done since the "
+                "last checkpoint, as in lambda step, since: since.rows > 1_000_000",
+            )
+        self._check_logged(self.log_messages)
+
+    @staticmethod
+    def _check_logged(given: object) -> None:
+        if not isinstance(given, Mapping) or not all(
+            isinstance(name, str) and isinstance(logged, bool) for name, logged in given.items()
+        ):
+            raise InvalidError(
+                "BAD_OPTION",
+                f"Lazy(log_messages={given!r}): write names of readers, each with True or False, as in "
+                "{'totals': True}",
+            )
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether the state becomes durable at all; if not, the policy is input logging."""
+        return not (self.every is None and self.seconds is None and self.when is None)
+
+    @property
+    def logged_readers(self) -> frozenset[str]:
+        """The readers whose messages all become durable."""
+        return frozenset(name for name, logged in self.log_messages.items() if logged)
+
+
+CHECKPOINTED = Lazy(every=20, seconds=60)
+"""The policy of a state if none is given (Feldera, fault tolerance: a checkpoint every 60 s by default)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,12 +46,17 @@ Processor = SourceSpec | SinkSpec | Operator
 
 
 def describe_policy(policy: Policy) -> str:
-    """Return a policy as Python code: its first option, and the options that differ from their defaults."""
+    """Return a policy as Python code: its first option, and the options that differ from their defaults.
+
+    A function is its name.
+    """
     if isinstance(policy, History):
         return f"History({'' if policy.batch is None else describe_policy(policy.batch)})"
+    plain = type(policy)()
+    options = {field.name: getattr(policy, field.name) for field in fields(policy)}
     given = [
-        f"{field.name}={getattr(policy, field.name)!r}"
-        for at, field in enumerate(fields(policy))
-        if at == 0 or getattr(policy, field.name) != field.default
+        f"{name}={getattr(option, '__name__', repr(option))}"
+        for at, (name, option) in enumerate(options.items())
+        if at == 0 or option != getattr(plain, name)
     ]
     return f"{type(policy).__name__}({', '.join(given)})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from functools import cache
 from itertools import chain
@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from boatlift.dataflow import Batch, Delivery, Ephemeral, History, Plan, Policy, Timing, Unit
+from boatlift.dataflow import Batch, Delivery, Ephemeral, History, Lazy, Plan, Policy, Timing, Unit
 from boatlift.dataflow.groups import Groups
 from boatlift.dataflow.identity import ProcessorRecord, groups_of, processors_of
 from boatlift.dataflow.rows import RowKind
@@ -73,7 +73,7 @@ def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Prog
                 name,
                 unit.reads,
                 kind,
-                other.get(name, unit.policy),
+                _with_units(plan, other.get(name, unit.policy)),
                 unit.timing is Timing.ARRIVAL,
                 unit.timing is Timing.BATCH,
                 unit.timing is Timing.GATHERED,
@@ -85,6 +85,14 @@ def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Prog
         ledger = sink.sink.delivery is Delivery.EXACTLY_ONCE
         nodes.append(RecoveryNode(name, (plan.unit_of_sink(name).name,), Kind.SINK, ledger=ledger))
     return program_from(nodes, plan.groups)
+
+
+def _with_units(plan: Plan, policy: Policy) -> Policy:
+    """Return a policy whose logged readers are units and sinks in place of the operators that the user named."""
+    if not isinstance(policy, Lazy) or not policy.log_messages:
+        return policy
+    unit_of = {operator.name: name for name, unit in plan.units.items() for operator in unit.operators}
+    return replace(policy, log_messages={unit_of.get(name, name): True for name in policy.logged_readers})
 
 
 def program_from(nodes: Iterable[RecoveryNode], groups: Groups = ()) -> Program:
@@ -209,6 +217,8 @@ def way_back(plan: Plan, sink: str) -> WayBack:
 
 def _recorded(unit: Unit, plan: Plan) -> UnitRecord:
     options = {field.name: getattr(unit.policy, field.name) for field in fields(unit.policy)}
+    for local in ("when", "log_messages") if isinstance(unit.policy, Lazy) else ():
+        del options[local]  # they change only what is kept
     if isinstance(unit.policy, History) and unit.policy.batch is None:
         del options["batch"]  # as it was recorded before batches could have this policy
     return UnitRecord(

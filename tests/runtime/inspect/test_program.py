@@ -11,7 +11,7 @@ import boatlift as bl
 from boatlift.dataflow import plan
 from boatlift.runtime.inspect.program import JobReport, plan_of
 
-KEYED = {"kind": "aggregate", "policy": "Lazy(every=20)", "keys": ["k"], "reads": "odd"}
+KEYED = {"kind": "aggregate", "policy": "Lazy(every=20, seconds=60)", "keys": ["k"], "reads": "odd"}
 
 
 def same(df: Any) -> Any:
@@ -62,7 +62,7 @@ def test_each_unit_is_a_job(report: Any) -> None:
         history=[],
         everything=False,
         deterministic=True,
-        policy="Lazy(every=20)",
+        policy="Lazy(every=20, seconds=60)",
         order="divergent",
         order_why="asked takes its inputs in the order of arrival",
     )

@@ -16,7 +16,7 @@ from boatlift.times import AnyFrontier, EpochBoundaries, Frontier, GatheredBound
 
 LONG = 3  # the dataflow has run for so many of the longest intervals between checkpoints
 AT_LEAST = 24  # the dataflow has run for at least so many steps
-STEPS_OF_EPOCH = 8  # the assumed steps of an epoch that ends by the clock or by a condition over rows
+STEPS_OF_EPOCH = 8  # the assumed steps of an epoch, or up to a checkpoint, by the clock or by a condition
 
 Costs = Mapping[str, Mapping[str, int]]
 """The processor that fails (`everything`: all) to the number of steps that each processor executes again, if any."""
@@ -60,8 +60,8 @@ def _steps_of(policy: Batch) -> int:
 
 
 def _interval_of(policy: Lazy) -> int | None:
-    """Return the steps from one checkpoint to the next; an assumed number if they are by the clock alone."""
-    return STEPS_OF_EPOCH if policy.every is None and policy.seconds is not None else policy.every
+    """Return the steps from one checkpoint to the next; an assumed number if no number of steps is given."""
+    return STEPS_OF_EPOCH if policy.every is None and policy.has_checkpoints else policy.every
 
 
 class _AgedProgram:

@@ -102,7 +102,7 @@ class StateMachine:
         self._liveness = Liveness(
             self.processors, self.durable, self.backpressure, self._garbage, awaited, self.transitions
         )
-        self._checked, self._clock_of = checked, clock_of
+        self._checked, self._clock_of, self._size_of = checked, clock_of, size_of
         self._stopping = self._stops_at_once = False
         self._points: list[events.PointRequested] = []
         self._position = {name: position for position, name in enumerate(program.graph.order)}
@@ -253,12 +253,14 @@ class StateMachine:
             self._soft.changed(p.name)
             return
         self._pass_over(p, p.over_before(step))
+        clocks = (self._clock_of(message.payload) for message in step.inputs if message.payload is not None)
+        grown = self._size_of(event.state) - self._size_of(p.state) if p.durability.asks_when else 0
+        p.add_unsaved(clocks, event.rows, max(0, grown))
         self._did(p, step, event.sent, event.state)
         digest = None
         if event.digest is not None:
             digest = StepDigest(p.name, step.key, event.digest, event.rows, event.milliseconds)
         self.durable.add(p.name, steps.facts_of(p, step, event.determinant, event.sent, digest, self.durable))
-        p.since(self._clock_of(message.payload) for message in step.inputs if message.payload is not None)
         if p.vertex.kind is Kind.STATEFUL:
             p.hold_state()
             self.monitor.holds(p.name, [held.frontier for held in p.states])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, Policy, batch_of
+from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, Policy, SinceCheckpoint, batch_of
 from boatlift.dataflow.policies import InFlight
 from boatlift.errors import InternalError, InvalidError
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
@@ -50,7 +51,29 @@ class Durability:
     @property
     def has_checkpoints(self) -> bool:
         """True if the state becomes durable at intervals."""
-        return self.state_every is not None or self.state_after is not None
+        return self.policy.has_checkpoints if isinstance(self.policy, Lazy) else isinstance(self.policy, Eager)
+
+    @property
+    def asks_when(self) -> bool:
+        """True if a function of the user's is asked for checkpoints."""
+        return isinstance(self.policy, Lazy) and self.policy.when is not None
+
+    def is_due(self, processor: str, number: Any, since: SinceCheckpoint) -> bool:
+        """Return whether the user's function wants a checkpoint after a step.
+
+        Raises:
+            InvalidError: `[WHEN_FAILED]` it raised, or gave neither True nor False.
+        """
+        rule = self.policy.when if isinstance(self.policy, Lazy) else None
+        if rule is None:
+            return False
+        try:
+            due: object = rule(number, since)
+        except Exception as error:
+            raise _when_failed(processor, number, f"raised {error!r}") from error
+        if not isinstance(due, bool):
+            raise _when_failed(processor, number, f"gave {due!r}, and not True or False")
+        return due
 
     @property
     def in_flight(self) -> InFlight:
@@ -60,6 +83,11 @@ class Durability:
     @property
     def keeps_messages(self) -> bool:
         return self.messages or isinstance(self.policy, Batch | Eager)
+
+    @property
+    def logged_readers(self) -> frozenset[str]:
+        """The readers whose messages all become durable by the policy."""
+        return self.policy.logged_readers if isinstance(self.policy, Lazy) else frozenset()
 
     @property
     def keeps_inputs(self) -> bool:
@@ -100,6 +128,13 @@ class Durability:
             raise InvalidError("BAD_POLICY", f"{name} has no epochs of its own that could end: use History()")
 
 
+def _when_failed(processor: str, number: Any, what: str) -> InvalidError:
+    return InvalidError(
+        "WHEN_FAILED",
+        f"Lazy(when=…) of {processor} {what} after step {number}: correct it, and start again; no step is lost",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """A program for one machine; its arrival orders and epoch boundaries grow with that machine.
@@ -111,8 +146,8 @@ class Program:
         groups: The sinks that are shown together; they have the same times, and a ledger each.
 
     Raises:
-        InvalidError: `[BAD_POLICY]` a processor cannot have its durability; `[BAD_PROJECTION]` a batch reads a
-            processor whose times are not epochs.
+        InvalidError: `[BAD_POLICY]` a processor cannot have its durability, or logs messages to what does not read it;
+            `[BAD_PROJECTION]` a batch reads a processor whose times are not epochs.
     """
 
     graph: RecoveryGraph
@@ -124,6 +159,7 @@ class Program:
     def __post_init__(self) -> None:
         for name, vertex in self.graph.vertices.items():
             self.durability(name).check(vertex, coarse=vertex.coarse)
+            self._check_logged(name, {edge.target for edge in self.graph.outputs[name]})
             if vertex.coarse != (name in self.cuts) or isinstance(vertex.domain, Sequence) != (name in self.orders):
                 raise InternalError(
                     "INTERNAL",
@@ -136,6 +172,15 @@ class Program:
                         f"{name} counts epochs, but {edge.source} sends at other times ({edge.projection}): batch "
                         f"epochs",
                     )
+
+    def _check_logged(self, name: str, readers: set[str]) -> None:
+        strange = self.durability(name).logged_readers - readers
+        if strange:
+            raise InvalidError(
+                "BAD_POLICY",
+                f"{name} logs messages to {', '.join(sorted(strange))}: name readers of {name}, of which there are "
+                f"{', '.join(sorted(readers)) or 'none'}",
+            )
 
     def forget(self, garbage: GarbageCollection) -> None:
         """Forget the determinants that are garbage: arrival orders, and ends of epochs."""
@@ -154,7 +199,8 @@ class Program:
         sender, receiver = self.graph.vertices[edge.source], self.graph.vertices[edge.target]
         history = self.durability(edge.target).keeps_inputs and receiver.kind is Kind.STATELESS
         read_again = sender.kind is Kind.SOURCE and not sender.keeps_no_rows
-        return self.durability(edge.source).keeps_messages or (history and not read_again)
+        own = self.durability(edge.source)
+        return own.keeps_messages or edge.target in own.logged_readers or (history and not read_again)
 
     def durability(self, processor: str) -> Durability:
         return self.durabilities.get(processor, Durability())

@@ -88,12 +88,14 @@ class SoftFrames:
             p.state,
             {edge: tuple(messages.items() if begins else sent.get(edge, ())) for edge, messages in p.sent.items()},
             begins,
-            p.unsaved,
-            p.unsaved_since,
+            p.unsaved.steps,
+            p.unsaved.since,
             p.replayed,
             tuple(p.unrecorded[known:]),
             recorded=not known,
             kept=dict(p.kept),
+            unsaved_rows=p.unsaved.rows,
+            unsaved_bytes=p.unsaved.bytes,
         )
 
 

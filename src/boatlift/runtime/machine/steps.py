@@ -30,8 +30,9 @@ def intervals_of(program: Program) -> dict[str, float]:
 
     They are the checkpoint intervals of the reader and of the processors downstream of it: a reader rolls back as far
     as its own readers need. A reader with durable messages does not. A stateless processor is transparent. A reader
-    with checkpoints by the clock alone counts 0, so that it always lags. A state that never becomes durable
-    (`Lazy(every=None)`) counts as infinite: the state, and the messages for it, are computed again from the start.
+    with checkpoints by the clock or by a function alone counts 0, so that it always lags. A state that never becomes
+    durable (`Lazy(every=None)`) counts as infinite: the state, and the messages for it, are computed again from the
+    start.
     """
     graph = program.graph
     behind: dict[str, float] = {}
@@ -127,13 +128,13 @@ def facts_of(
     if durability.keeps_inputs and not p.stateless:
         messages = tuple((m.edge, m.time, m.payload) for m in step.inputs)
         yield LoggedInput(p.name, step.time, maximal_of(p.done), messages, determinant)
-    p.unsaved += 1
     p.replayed += replayed
     every = durability.state_every
     # A replay has a checkpoint after 1, 2, 4, 8, … steps. So a dataflow that is killed in each of its replays still
     # advances, however early it is killed; a whole replay has few more checkpoints.
     early = replayed and p.replayed & (p.replayed - 1) == 0
-    due = early or (every is not None and p.unsaved >= every)
+    due = early or (every is not None and p.unsaved.steps >= every)
+    due = due or durability.is_due(p.name, step.key, p.unsaved.summary())
     if due and durability.has_checkpoints and p.vertex.kind is Kind.STATEFUL:
         yield from checkpoint_of(p, durable, early=early)
 
@@ -182,7 +183,8 @@ def checkpoint_of(
     Args:
         early: Whether the policy asks for no checkpoint yet: then the processor must be able to resume from this one.
     """
-    steps, p.unsaved, p.unsaved_since = 0 if early else p.unsaved, 0, None
+    steps = 0 if early else p.unsaved.steps
+    p.saved()
     unrecorded = p.vertex.chooses and not p.durability.recorded
     if (unrecorded or p.durability.with_state) and with_messages and not p.durability.keeps_messages:
         # Another execution would send other messages: without these, no message could be released to a sink before

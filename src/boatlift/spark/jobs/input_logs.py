@@ -26,7 +26,8 @@ class InputLogs:
             if (backed := each.source.capabilities.store_backed) is not None
         }
         self._reserved = dict[str, StoreBacked[InputLog | UnloggedInput]]()
-        never = [unit.name for unit in plan.units.values() if unit.policy == Lazy(every=None)]
+        policies = {name: unit.policy for name, unit in plan.units.items()}
+        never = [name for name, policy in policies.items() if isinstance(policy, Lazy) and not policy.has_checkpoints]
         for name, source in self._sources.items():
             if never and source.answers_when_stable:
                 raise InvalidError(

@@ -27,7 +27,8 @@ class SoftPart(msgspec.Struct, frozen=True, omit_defaults=True):
     """The memory of one processor.
 
     Attributes:
-        done, state, unsaved, unsaved_since, replayed, kept: As in `MachineProcessor`.
+        done, state, replayed, kept: As in `MachineProcessor`.
+        unsaved, unsaved_since, unsaved_rows, unsaved_bytes: The steps that no checkpoint has, as in `Unsaved`.
         sent: Output edge to its messages by time: those since the part before, or all if the part `begins`.
         unrecorded: As in `MachineProcessor`; those since the part before.
         recorded: The earlier ones are among the facts by now.
@@ -44,6 +45,8 @@ class SoftPart(msgspec.Struct, frozen=True, omit_defaults=True):
     unrecorded: tuple[Determinant, ...] = ()
     recorded: bool = False
     kept: dict[str, Time] = {}
+    unsaved_rows: int = 0
+    unsaved_bytes: int = 0
 
 
 class SoftFrame(msgspec.Struct, frozen=True, omit_defaults=True):

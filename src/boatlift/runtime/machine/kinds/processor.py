@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from boatlift.dataflow import SinceCheckpoint
 from boatlift.recovery import Edge, Kind, Vertex
 from boatlift.runtime.machine.instructions import Message, SetTimer
 from boatlift.runtime.machine.program import Durability
@@ -68,18 +69,42 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Unsaved:
+    """The steps of a processor since its last checkpoint.
+
+    Attributes:
+        steps: Their number.
+        since: The first clock of one, in milliseconds; None if none has one. It is no earlier than the deadline of the
+            last checkpoint by the clock: else each step of a replay would have a checkpoint.
+        last: The last clock of one.
+        rows, bytes: As in `SinceCheckpoint`.
+    """
+
+    steps: int = 0
+    since: int | None = None
+    last: int | None = None
+    rows: int = 0
+    bytes: int = 0
+
+    def summary(self) -> SinceCheckpoint:
+        """Return the same for the user's function."""
+        since, last = self.since, self.last
+        seconds = 0.0 if since is None or last is None else max(0, last - since) / 1000
+        return SinceCheckpoint(self.steps, self.rows, self.bytes, seconds)
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """A state in memory that a processor can roll back to, unless it has failed. States are immutable.
 
     Attributes:
         frontier: The times that the processor had done.
-        state, unsaved, unsaved_since, unrecorded: As in `MachineProcessor`, at that time.
+        state, unsaved, unrecorded: As in `MachineProcessor`, at that time.
     """
 
     frontier: AnyFrontier
     state: Any
-    unsaved: int
-    unsaved_since: int | None
+    unsaved: Unsaved
     unrecorded: tuple[Determinant, ...]
 
 
@@ -98,10 +123,8 @@ class MachineProcessor(ABC):
         prepared: The steps announced by `Prepare`.
         sent: Output edge to own time to payload, of all messages that a receiver may need again; None for a time known
             to have no message.
-        unsaved: The number of steps since the last checkpoint.
+        unsaved: The steps since the last checkpoint.
         replayed: The number of steps that this incarnation has executed again.
-        unsaved_since: The first clock of an unsaved step, in milliseconds; None if none has one. It is no earlier than
-            the deadline of the last checkpoint by the clock: else each step of a replay would have a checkpoint.
         intervals: Output edge to the steps by which its readers may lag (`intervals_of`).
         logged: The output edges whose messages all become durable (`Program.logs`).
         kept: Output edge to the time of the last message that a checkpoint has kept, perhaps not durably yet.
@@ -123,9 +146,8 @@ class MachineProcessor(ABC):
         self.count_bytes(lambda _payload: 0)
         self.sent: dict[str, dict[Any, Any]] = {edge.name: {} for edge in outputs}
         self.state: Any = None
-        self.unsaved = 0
+        self.unsaved = Unsaved()
         self.replayed = 0
-        self.unsaved_since: int | None = None
         self._checkpoint_timer: int | None = None  # the deadline for which a timer is set
         self._last_due = 0
         self.intervals: dict[str, float] = {}
@@ -261,16 +283,17 @@ class MachineProcessor(ABC):
         self.done, self.state = frontier_of(self.vertex.domain, part.done), part.state
         for edge, messages in sent.items():
             self.sent[edge] = dict(messages)
-        self.unsaved, self.unsaved_since, self.replayed = part.unsaved, part.unsaved_since, part.replayed
+        self.replayed = part.replayed
+        self.unsaved = Unsaved(part.unsaved, part.unsaved_since, None, part.unsaved_rows, part.unsaved_bytes)
         self.unrecorded, self.kept = list(part.unrecorded), dict(part.kept)
 
     def hold_state(self) -> None:
-        self.states.append(Held(self.done, self.state, self.unsaved, self.unsaved_since, tuple(self.unrecorded)))
+        self.states.append(Held(self.done, self.state, self.unsaved, tuple(self.unrecorded)))
 
     def roll_back(self, frontier: AnyFrontier) -> None:
         """Begin another incarnation at a frontier, without a state."""
         self.cancel_steps()
-        self.done, self.state, self.unsaved, self.unsaved_since = frontier, None, 0, None
+        self.done, self.state, self.unsaved = frontier, None, Unsaved()
         self.replayed = 0
         self.unrecorded.clear()
         self.rebuild.clear()
@@ -283,7 +306,7 @@ class MachineProcessor(ABC):
             return False
         held = self.states[-1]
         self.state, self.unrecorded = held.state, list(held.unrecorded)
-        self.unsaved, self.unsaved_since = held.unsaved, held.unsaved_since
+        self.unsaved = held.unsaved
         return True
 
     def cancel_steps(self) -> None:
@@ -293,11 +316,22 @@ class MachineProcessor(ABC):
         self.prepared = ()
         self._checkpoint_timer = None
 
-    def since(self, clocks: Iterable[int | None]) -> None:
-        """Note the clocks of a step, for a checkpoint by the clock."""
-        if self.unsaved and self.unsaved_since is None:
-            known = [clock for clock in clocks if clock is not None]
-            self.unsaved_since = max(*known, self._last_due) if known else None
+    def add_unsaved(self, clocks: Iterable[int | None], rows: int, grown: int) -> None:
+        """Count a step among those that no checkpoint has.
+
+        Args:
+            clocks: The clocks of its messages.
+            grown: The bytes by which the state's files grew.
+        """
+        before, known = self.unsaved, [clock for clock in clocks if clock is not None]
+        since, last = before.since, max([*known, before.last or 0], default=None) if known else before.last
+        if since is None and known:
+            since = max(*known, self._last_due)
+        self.unsaved = Unsaved(before.steps + 1, since, last, before.rows + rows, before.bytes + grown)
+
+    def saved(self) -> None:
+        """Note that a checkpoint has all steps."""
+        self.unsaved = Unsaved()
 
     def timer(self) -> Iterator[SetTimer]:
         """Return the timer of the next checkpoint by the clock, once for each incarnation."""
@@ -315,7 +349,7 @@ class MachineProcessor(ABC):
     @property
     def _checkpoint_due(self) -> int | None:
         after = self.durability.state_after
-        return None if after is None or self.unsaved_since is None else self.unsaved_since + after
+        return None if after is None or self.unsaved.since is None else self.unsaved.since + after
 
     def forget(self, step: Step) -> None:
         for message in step.inputs:
