@@ -425,6 +425,12 @@ CONDITIONS: dict[str, Condition] = {
         "the function of a `Lazy(when=…)` raised, or gave neither True nor False",
         "correct the function, and start again: it only chooses checkpoints, so no step is lost",
     ),
+    "MEMORY_FULL": Condition(
+        "UnavailableError",
+        'a state under `Lazy(state="in memory")` does not fit the memory file system',
+        'leave `state="in memory"` out, and start again; or set BOATLIFT_MEMORY to a larger one',
+        retry=Retry.STOP,
+    ),
     "NOT_FINAL": Condition(
         "DataError",
         "a row changes, or arrives, after it was final",

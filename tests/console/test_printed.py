@@ -313,6 +313,36 @@ def test_the_plan_of_a_program_is_printed_and_runs_nothing(
 
 
 @pytest.mark.spark
+def test_the_plan_names_the_approach_of_each_state(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pyspark.sql import functions as F
+
+    monkeypatch.chdir(tmp_path)
+    flow = bl.Dataflow("mine")
+    rows = flow.source("rows", bl.generator({"k": "id % 3"}, rows_per_step=1))
+    policies = {
+        "logged": bl.Lazy(None),
+        "held": bl.Lazy(20, state="in memory"),
+        "placed": bl.Lazy(20),
+        "usual": None,
+        "eager": bl.Eager(),
+    }
+    for name, policy in policies.items():
+        counts = rows.group_by("k").agg(name, F.count("*").alias("n"), policy=policy)
+        counts.sink(f"{name}_out", bl.parquet(name))
+    show_plan(flow, as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    at = lines.index("How states get over a failure:")
+    assert lines[at + 1 : at + 5] == [
+        "  input logging: logged",
+        "  checkpoint and restore: held",
+        "  persistent state: placed, usual",
+        "",
+    ]
+
+
+@pytest.mark.spark
 def test_the_plan_prints_many_options_one_a_line(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     flow = bl.Dataflow("mine")
     schema = ", ".join(f"a_long_name_{number} DOUBLE" for number in range(9))

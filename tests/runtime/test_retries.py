@@ -63,6 +63,7 @@ def test_every_error_that_may_pass_says_whether_a_step_is_tried_again() -> None:
         "BAD_ROW",
         "JVM_DIED",
         "LOOP_TOO_LONG",
+        "MEMORY_FULL",
         "NEGATIVE_WEIGHT",
         "PLAN_REFUSED",
         "SINK_LOCKED",

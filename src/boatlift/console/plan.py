@@ -59,6 +59,7 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
         _show_log(report)
         _show_orders(report)
         _show_ordered(report)
+        _show_approaches(report)
         _show_costs(report)
         for name, words in report.forgets.items():
             show(f"\n[bold]No past[/bold] of {name} for a changed program: {words}")
@@ -312,6 +313,14 @@ def _show_ordered(report: ProgramReport) -> None:
     behind = [name for name, about in report.processors.items() if about.get("reads") in report.ordered]
     if ends := [name for name in behind if report.processors[name]["kind"] != "sink" and name not in report.ordered]:
         show(f"  and no longer behind {', '.join(ends)}")
+
+
+def _show_approaches(report: ProgramReport) -> None:
+    known = {name: job.approach for name, job in report.jobs.items() if job.approach}
+    if known:
+        show("\nHow states get over a failure:")
+        for approach, names in _grouped(known).items():
+            show(f"  {approach}: {names}")
 
 
 def _show_costs(report: ProgramReport) -> None:

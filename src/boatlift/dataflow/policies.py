@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 from boatlift.errors import InvalidError
 
+HeldState = Literal["in place", "in memory"]
+
 InFlight = Literal["behind"] | bool  # which checkpoints include messages in flight: with a lagging reader, all, or none
 
 
@@ -140,6 +142,9 @@ class Lazy:
             (Falkirk Wheel §4.1). If it raises, the run stops with `[WHEN_FAILED]`.
         log_messages: The names of processors and sinks that read this one, each with True: every message to them is
             durable as it is sent, so that no failure of theirs rolls this processor back (Falkirk Wheel §4.1).
+        state: `"in place"`: the state is used and updated on disk, and may be larger than memory (persistent state).
+            `"in memory"`: it is in the memory of the driver's computer, and a start loads it from the last checkpoint
+            (checkpoint and restore). It may change at any start.
 
     Examples:
         >>> large = bl.Lazy(every=None, when=lambda step, since: since.rows >= 1_000_000)
@@ -152,6 +157,7 @@ class Lazy:
     in_flight: InFlight = "behind"
     when: CheckpointRule | None = None
     log_messages: Mapping[str, bool] = field(default_factory=dict, hash=False)
+    state: HeldState = "in place"
 
     def __post_init__(self) -> None:
         steps: object = self.every
@@ -173,6 +179,8 @@ class Lazy:
                 "last checkpoint, as in lambda step, since: since.rows > 1_000_000",
             )
         self._check_logged(self.log_messages)
+        if self.state not in ("in place", "in memory"):
+            raise InvalidError("BAD_OPTION", f'Lazy(state={self.state!r}): state must be "in place" or "in memory"')
 
     @staticmethod
     def _check_logged(given: object) -> None:
@@ -189,6 +197,18 @@ class Lazy:
     def has_checkpoints(self) -> bool:
         """Whether the state becomes durable at all; if not, the policy is input logging."""
         return not (self.every is None and self.seconds is None and self.when is None)
+
+    @property
+    def approach(self) -> str:
+        """The approach to fault tolerance, by its name in Feldera's design.
+
+        Examples:
+            >>> bl.Lazy(None).approach, bl.Lazy(20, state="in memory").approach, bl.Lazy(20).approach
+            ('input logging', 'checkpoint and restore', 'persistent state')
+        """
+        if not self.has_checkpoints:
+            return "input logging"
+        return "checkpoint and restore" if self.state == "in memory" else "persistent state"
 
     @property
     def logged_readers(self) -> frozenset[str]:
@@ -229,6 +249,11 @@ class History:
 
 
 Policy = Ephemeral | Batch | Lazy | Eager | History
+
+
+def holds_in_memory(policy: Policy) -> bool:
+    """Return whether a state is in memory only, between its checkpoints."""
+    return isinstance(policy, Lazy) and policy.state == "in memory"
 
 
 def batch_of(policy: Policy) -> Batch | None:

@@ -60,6 +60,7 @@ class Beginning:
         cursors: Source to the cursor after the positions that no recovery needs, and to the cursor after all positions.
         files: The names of runs in scratch that were adopted from an earlier owner.
         executed: Unit to the last step that an earlier owner has executed, if it did not stop cleanly.
+        in_memory: Whether states may be in memory as their policies say; else all are in place.
     """
 
     store: Store
@@ -71,6 +72,7 @@ class Beginning:
     cursors: Mapping[str, tuple[Json, Json]] = field(default_factory=dict)
     files: AbstractSet[str] = frozenset()
     executed: Mapping[str, int] = field(default_factory=dict)
+    in_memory: bool = False
 
 
 class Skips(NamedTuple):

@@ -217,7 +217,7 @@ def way_back(plan: Plan, sink: str) -> WayBack:
 
 def _recorded(unit: Unit, plan: Plan) -> UnitRecord:
     options = {field.name: getattr(unit.policy, field.name) for field in fields(unit.policy)}
-    for local in ("when", "log_messages") if isinstance(unit.policy, Lazy) else ():
+    for local in ("when", "log_messages", "state") if isinstance(unit.policy, Lazy) else ():
         del options[local]  # they change only what is kept
     if isinstance(unit.policy, History) and unit.policy.batch is None:
         del options["batch"]  # as it was recorded before batches could have this policy

@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from boatlift.dataflow import Committed, Json, Outcome, Plan, Reading, SinkContext, Staged
 from boatlift.dataflow.contracts import commit_together
-from boatlift.errors import BoatliftError, DataError, UnavailableError, UserCodeError
+from boatlift.dataflow.policies import holds_in_memory
+from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError, UserCodeError
 from boatlift.runtime.engine import Activity, Beginning, FromPast, Past, Skips, StepResult
 from boatlift.runtime.machine.events import RowProbe
 from boatlift.runtime.machine.instructions import Execute, Message, Prepare, StepInput
@@ -40,6 +41,7 @@ from boatlift.spark.jobs.steps import HasSteps, Steps
 from boatlift.spark.session.environment import environment
 from boatlift.spark.session.jvm import check_jvm, death_of_jvm
 from boatlift.spark.session.worker_pools import pass_credentials
+from boatlift.spark.tasks.state_memory import StateMemory
 from boatlift.storage.records.payloads import RunsPayload, payload_of
 from boatlift.storage.records.records import RunRef
 
@@ -81,6 +83,7 @@ class SparkEngine:
         self._steps: dict[str, Steps] = {}
         self._long_running = long_running
         self._job: LongRunningJob | None = None
+        self._memory: StateMemory | None = None
         self._hastened = False
         self._announcements: list[Callable[[], None]] = []
         self._apart: Counter[str] = Counter()
@@ -162,14 +165,17 @@ class SparkEngine:
     def start(self, beginning: Beginning) -> None:
         pass_credentials(self._spark.sparkContext)
         scratch, units = beginning.scratch, self._program.units
-        planner = StepPlanner(scratch, beginning.token, lambda: self._spark.sparkContext.defaultParallelism)
+        self._memory = self._memory_for_states() if beginning.in_memory else None
+        planner = StepPlanner(
+            scratch, beginning.token, lambda: self._spark.sparkContext.defaultParallelism, self._memory
+        )
         self._readings = Readings(scratch, beginning.read)
         self._set_aside = SetAside(self._spark, self.plan, beginning.store)
         self._inputs = Inputs(
             self._spark, self.plan, units, beginning.store, scratch, planner.slots, beginning.recorded,
-            self._readings, self._set_aside,
+            self._readings, self._set_aside, self._memory,
         )  # fmt: skip
-        self._files = ScratchFiles(scratch, beginning.files)
+        self._files = ScratchFiles(scratch, beginning.files, None if self._memory is None else self._memory.folder)
         if self._long_running and has_workers(self._spark):
             self._job = LongRunningJob(self._spark, self._group, slots_left(self.plan))
         self.jobs = Jobs(
@@ -188,6 +194,24 @@ class SparkEngine:
             if (records := each.source.capabilities.records_input) is not None:
                 records.attach(beginning.store, scratch, name)
         self._input_logs.open(beginning)
+
+    def _memory_for_states(self) -> StateMemory | None:
+        """Return the memory for states that are in memory; None if none is.
+
+        Raises:
+            InvalidError: `[BAD_POLICY]` tasks run on other computers; `[BAD_OPTION]` there is no memory file system.
+        """
+        names = [name for name, unit in self.plan.units.items() if holds_in_memory(unit.policy)]
+        if not names:
+            return None
+        master = str(self._spark.sparkContext.master)
+        if not master.startswith("local"):
+            raise InvalidError(
+                "BAD_POLICY",
+                f'{names[0]} has its state in memory, which tasks on {master} do not share: leave state="in memory" '
+                "out, or use a session with a local master",
+            )
+        return StateMemory()
 
     def _steps_of(self, unit: CompiledUnit) -> Steps:
         decisive: object = unit.decisive
@@ -245,6 +269,8 @@ class SparkEngine:
         for sink in self.plan.sinks.values():
             sink.sink.close()
         self._program.close()
+        if self._memory is not None:
+            self._memory.close()
 
     # -- sources ------------------------------------------------------------------------------------------------------
 

@@ -65,6 +65,7 @@ def test_each_unit_is_a_job(report: Any) -> None:
         policy="Lazy(every=20, seconds=60)",
         order="divergent",
         order_why="asked takes its inputs in the order of arrival",
+        approach="persistent state",
     )
     orders = {name: job.order for name, job in report.jobs.items()}
     assert orders["odd"] == "divergent", "it is not deterministic"

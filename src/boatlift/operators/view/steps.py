@@ -128,7 +128,7 @@ class ViewSteps(Steps):
         placed = [each for job in view_jobs for each in job.nodes]
         codecs = {part_name(str(each.stage), part): codec for each in placed for part, codec in each.node.parts.items()}
         self._times = ViewTimes(unit, placed)
-        self._state = StateParts(unit.name, jobs, codecs, self._times.columns)
+        self._state = StateParts(unit.name, jobs, codecs, self._times.columns, jobs.planner.memory_of(unit))
         self._loops = any(isinstance(each.node, LoopNode) for each in placed)
         versions = [version(each) for each in ("boatlift", "pyspark", "pyarrow", "numpy")]
         fingerprint = None if unit.top is None else unit.top.fingerprint

@@ -258,6 +258,7 @@ class OwnershipTerm:
             executed={}
             if self._history.resumed or self._history.stopped
             else {name: self._history.last_executed(name) for name in self._plan.units},
+            in_memory=True,
         )
         with self._soft.kept_unless_spoilt():
             engine.start(beginning)

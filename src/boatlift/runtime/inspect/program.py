@@ -111,6 +111,7 @@ class JobReport(msgspec.Struct, frozen=True):
         policy: Its policy, as it is written in Python.
         order: Its kind by Clonos, the last of its processors' (`boatlift.dataflow.order`).
         order_why: For a divergent one the processor, and why.
+        approach: The approach to fault tolerance of its state, if its policy is `Lazy` (`Lazy.approach`); else empty.
     """
 
     reads: list[str]
@@ -124,6 +125,7 @@ class JobReport(msgspec.Struct, frozen=True):
     policy: str
     order: str
     order_why: str
+    approach: str = ""
 
 
 class SinkGroup(msgspec.Struct, frozen=True):
@@ -265,6 +267,7 @@ def _job(unit: Unit, planned: Plan) -> JobReport:
         policy=describe_policy(unit.policy),
         order=order.value,
         order_why=f"{of} {why}" if why else "",
+        approach=unit.policy.approach if isinstance(unit.policy, Lazy) else "",
     )
 
 

@@ -23,6 +23,7 @@ from boatlift.runtime.machine.instructions import Message, StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.set_aside import SetAside, fitting
 from boatlift.spark.tasks.parameters import guarded
+from boatlift.spark.tasks.state_memory import StateMemory
 from boatlift.storage.records.payloads import SourcePayload, payload_of, runs_of
 from boatlift.storage.records.records import RunRef
 from boatlift.storage.remote_files import fetched, removed
@@ -37,6 +38,7 @@ class Inputs:
         slots: Returns the number of tasks that run at the same time now.
         recorded: Source to the last time that was closed before this process began: its input must be proved unchanged.
         set_aside: The bad rows, which no step takes.
+        memory: The states in memory; None if there are none.
     """
 
     def __init__(
@@ -50,16 +52,19 @@ class Inputs:
         recorded: Mapping[str, int],
         readings: Readings,
         set_aside: SetAside,
+        memory: StateMemory | None = None,
     ) -> None:
         self.spark, self._plan, self._units = spark, plan, units
         self._store, self._scratch, self._recorded = store, scratch, recorded
         self._senders = {edge_name(sender, name): sender for name, unit in plan.units.items() for sender in unit.reads}
         self._slots = slots
         self._readings = readings
-        self._set_aside = set_aside
+        self._set_aside, self._memory = set_aside, memory
 
     def path(self, run: RunRef) -> Path:
-        """Return the file of a run: the one that a task left in scratch, else the object in the store."""
+        """Return the file of a run: the one that a task left in memory or in scratch, else the object in the store."""
+        if self._memory is not None and (held := self._memory.file(run)).exists():
+            return held
         here = os.path.join(self._scratch, run.name.rpartition("/")[2])  # noqa: PTH118 - for each run at each step
         if os.path.exists(here):  # noqa: PTH110
             return Path(here)

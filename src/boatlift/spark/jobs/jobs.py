@@ -215,10 +215,11 @@ class ScratchFiles:
     Args:
         folder: The folder of the files; the last part of a run's name is the name of its file.
         files: The runs that are there already.
+        memory: The folder of states in memory; None if there are none.
     """
 
-    def __init__(self, folder: Path, files: Collection[str] = ()) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, files: Collection[str] = (), memory: Path | None = None) -> None:
+        self._folder, self._memory = folder, memory
         self._lock = threading.Lock()
         self._files = set(files)
         self._fresh: set[str] = set()
@@ -251,6 +252,9 @@ class ScratchFiles:
         for name in kept:
             (self._folder / Path(name).name).unlink(missing_ok=True)
         removed(self._folder / Path(name).name for name in gone - kept)
+        if self._memory is not None:
+            for name in gone:
+                (self._memory / Path(name).name).unlink(missing_ok=True)
 
     def kept(self, names: Iterable[str]) -> None:
         """Record runs that are objects of the store from now on: only the store deletes them."""

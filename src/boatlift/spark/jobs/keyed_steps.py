@@ -38,7 +38,7 @@ class KeyedSteps(JobSteps):
         self._kernel = kernel
         top = unit.top
         self._begin = top.begin if isinstance(top, CompiledKeyed) else None
-        self._state = StateParts(unit.name, jobs, kernel.parts, kernel.expiries)
+        self._state = StateParts(unit.name, jobs, kernel.parts, kernel.expiries, jobs.planner.memory_of(unit))
 
     def steps_per_job(self, takes: Sequence[StepInput]) -> int:
         source = self._jobs.inputs.source_of(self._unit)

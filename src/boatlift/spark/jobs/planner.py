@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from boatlift.dataflow.columns import ORDINAL, ROW_HASH, quoted
+from boatlift.dataflow.policies import holds_in_memory
 from boatlift.decoders import packed_decoder
 from boatlift.errors import InternalError, UnavailableError
 from boatlift.kernels.kernel import Kernel
@@ -39,6 +40,7 @@ from boatlift.spark.tasks.parameters import JobParameters
 from boatlift.spark.tasks.sealed_errors import unsealing
 from boatlift.spark.tasks.stage import Output, Report, StageTask, TaskReceipt
 from boatlift.spark.tasks.staging import ArrowStager
+from boatlift.spark.tasks.state_memory import StateMemory
 from boatlift.state.key_groups import KEY_GROUPS
 from boatlift.state.opened import LocatedRun
 from boatlift.storage.records.payloads import StepClock
@@ -223,11 +225,13 @@ class StepPlanner:
     Attributes:
         scratch: The folder of the tasks' files.
         slots: Returns the number of tasks that run at the same time now; executors come and go.
+        memory: The folder of states in memory; None if there are none.
     """
 
     scratch: Path
     token: int
     slots: Callable[[], int]
+    memory: StateMemory | None = None
 
     def fits_one_task(self, weight: int) -> bool:
         """Return whether one task is enough for a number of bytes."""
@@ -275,6 +279,10 @@ class StepPlanner:
         frame = frame.selectExpr("*", f"xxhash64({parts}) AS {ROW_HASH}")
         return (last_stage or one_job)(frame, [*columns, ROW_HASH], task or self.stage_task(unit))
 
+    def memory_of(self, unit: CompiledUnit) -> StateMemory | None:
+        """Return the memory of a unit's state; None if the state is in place."""
+        return self.memory if holds_in_memory(unit.unit.policy) else None
+
     def keyed_job(
         self,
         unit: CompiledUnit,
@@ -294,8 +302,11 @@ class StepPlanner:
         """
         outlets = self.outlets(unit) if kernel.output_schema.names else ()
 
+        memory = self.memory_of(unit)
+        held = "" if memory is None else str(memory.folder)
+
         def task(tasks: int) -> KernelTask:
-            return KernelTask(kernel, unit.output, self.token, tasks, outlets, str(self.scratch), channels)
+            return KernelTask(kernel, unit.output, self.token, tasks, outlets, str(self.scratch), channels, held)
 
         return KeyedJob(unit.name, kernel.inputs, task, hashes, exchanges)
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +19,7 @@ from boatlift.spark.jobs.jobs import Jobs, clock_of, watermarks_of
 from boatlift.spark.jobs.planner import RECEIPTS, power_of_two
 from boatlift.spark.tasks.kernel_task import MergeTask
 from boatlift.spark.tasks.sealed_errors import unsealing
+from boatlift.spark.tasks.state_memory import StateMemory, filling
 from boatlift.state.codec import ValueCodec
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.opened import LocatedRun
@@ -59,6 +61,7 @@ class StateParts:
     Args:
         codecs: Part to the codec of its rows.
         expiries: Part to the column by which its rows expire.
+        memory: Where the state is, if it is in memory.
     """
 
     def __init__(
@@ -67,8 +70,9 @@ class StateParts:
         jobs: Jobs,
         codecs: Mapping[str, ValueCodec[Any, Any]],
         expiries: Mapping[str, ExpiryColumn],
+        memory: StateMemory | None = None,
     ) -> None:
-        self._name, self._jobs, self._expiries = name, jobs, expiries
+        self._name, self._jobs, self._expiries, self._memory = name, jobs, expiries, memory
         self._passed = PassedTimes()
         self._tables = {part: StateTable(partial(self._merged, part, codec)) for part, codec in codecs.items()}
 
@@ -85,8 +89,16 @@ class StateParts:
         return {part: table.resolve(parts.get(part, ())) for part, table in self._tables.items()}
 
     def located(self, held: HeldRuns) -> dict[str, list[LocatedRun]]:
-        """Return the runs and their files."""
-        return {part: [(run, str(self._jobs.inputs.path(run))) for run in runs] for part, runs in held.items()}
+        """Return the runs and their files; a state in memory is loaded.
+
+        Raises:
+            UnavailableError: `[MEMORY_FULL]`.
+        """
+        return {part: [(run, str(self._file(run))) for run in runs] for part, runs in held.items()}
+
+    def _file(self, run: RunRef) -> Path:
+        path = self._jobs.inputs.path(run)
+        return path if self._memory is None else self._memory.brought(run, path)
 
     def payload(
         self,
@@ -164,14 +176,16 @@ class StateParts:
         held = tuple((run, str(jobs.inputs.path(run))) for run in runs)
         expiry, last = self._expiries.get(part), max(run.last for run in runs)
         now = None if expiry is None else self._passed.after(last, part)
-        scratch = str(jobs.planner.scratch)
+        memory = None if self._memory is None else str(self._memory.folder)
+        scratch = memory or str(jobs.planner.scratch)
         task = MergeTask(name, codec, jobs.planner.token, tasks, held, scratch, oldest, expiry, now)
         if tasks == 1:
-            made = [task.run(0)]
+            with filling(memory or ""):
+                made = [task.run(0)]
         else:
             jobs.group.join(name, f"merges its state up to step {last:,}")
             try:
-                with unsealing(jobs.spark.sparkContext):
+                with filling(memory or ""), unsealing(jobs.spark.sparkContext):
                     rows = jobs.spark.range(0, tasks, 1, tasks).mapInArrow(task, RECEIPTS).collect()
             except Exception as error:
                 raise explain(error, name, last) from error

@@ -41,6 +41,7 @@ from boatlift.spark.tasks.parameters import (
     partition,
 )
 from boatlift.spark.tasks.stage import Output, Report, TaskReceipt, fresh_run, packed, stage_all
+from boatlift.spark.tasks.state_memory import filling
 from boatlift.state.codec import ValueCodec
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.key_groups import Share
@@ -93,6 +94,7 @@ class KernelTask:
         output: The declared schema of the output.
         tasks: The number of partitions; partition i has the key groups g with g % tasks == i.
         channels: The channels of the kernel, for later jobs of the step.
+        memory: The folder of the state's runs, if it is in memory; else they are in `folder`.
     """
 
     kernel: Kernel
@@ -102,6 +104,7 @@ class KernelTask:
     outputs: tuple[Output, ...]
     folder: str
     channels: tuple[Output, ...] = ()
+    memory: str = ""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         step, number = job_parameters(), partition()
@@ -145,7 +148,7 @@ class KernelTask:
                 )
                 receipts.append(receipt := self._step(inputs, state, files))
                 for part, run in receipt.runs.items():
-                    runs[part].append((run, str(Path(self.folder) / files[part])))
+                    runs[part].append((run, str(self._state / files[part])))
         return receipts
 
     def _rows_by_step(
@@ -157,7 +160,8 @@ class KernelTask:
     def _step(
         self, inputs: Mapping[str, Sequence[pa.RecordBatch]], state: StepState, files: Mapping[str, str]
     ) -> TaskReceipt:
-        made = self.kernel.step(inputs, state, upserts=all(output.upserts for output in self.outputs))
+        with filling(self.memory):
+            made = self.kernel.step(inputs, state, upserts=all(output.upserts for output in self.outputs))
         stage = partial(stage_all, folder=self.folder, token=self.token, time=state.time, partition=state.share.residue)
         batches, replaced = ([declared(each, self.output) for each in rows] for rows in (made.batches, made.replaced))
         staged = stage(self.outputs, batches=batches, replaced=replaced)
@@ -174,7 +178,11 @@ class KernelTask:
 
     def _fresh_file(self, files: dict[str, str], part: str) -> Path:
         files[part] = fresh_run(self.token)
-        return Path(self.folder) / files[part]
+        return self._state / files[part]
+
+    @property
+    def _state(self) -> Path:
+        return Path(self.memory or self.folder)
 
     def _exchange(self, barrier: RelayAddress | None, share: Share) -> AbstractContextManager[Exchange]:
         if barrier is None:

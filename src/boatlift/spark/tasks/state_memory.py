@@ -1,0 +1,125 @@
+"""States in memory: the runs of keyed state as files of a memory file system, which all tasks of a computer share.
+
+A step writes its run there, and merges do; a checkpoint copies what is new into the store, and a start copies the last
+checkpoint back (Feldera, dist-design: checkpoint and restore). A worker that dies takes nothing with it: the memory is
+the computer's, and lasts until its owner ends.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from boatlift.errors import InvalidError, UnavailableError
+from boatlift.storage.records.records import RunRef
+
+MEMORY = "BOATLIFT_MEMORY"
+"""The environment variable that names the memory file system; else it is `/dev/shm`."""
+
+_PREFIX, _ALIVE = "boatlift-states-", "alive"
+
+
+class StateMemory:
+    """An owner's folder in a memory file system, locked as long as the owner lives.
+
+    Laws:
+        * A run in it is whole, or is not there.
+        * The folder of an owner that has ended is deleted when the next one is made, and no other folder is.
+
+    Attributes:
+        folder: The folder of the runs.
+    """
+
+    def __init__(self, root: Path | None = None) -> None:
+        """Make the folder, and delete those of owners that are dead.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]` there is no memory file system.
+        """
+        root = root or Path(os.environ.get(MEMORY, "/dev/shm"))  # noqa: S108 - the folder has a fresh name
+        hidden = root / f".{_PREFIX}{uuid.uuid4().hex}"
+        try:
+            hidden.mkdir(0o700)
+        except OSError as error:
+            raise InvalidError(
+                "BAD_OPTION",
+                f"a state in memory needs a memory file system, and {root} is none ({error}): set {MEMORY} to the "
+                'folder of one, or leave state="in memory" out',
+            ) from error
+        self._lock = os.open(hidden / _ALIVE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        # Visible to others only now that it is locked.
+        self.folder = hidden.rename(root / hidden.name[1:])
+        for other in root.glob(f"{_PREFIX}*"):
+            _remove_if_dead(other)
+
+    def file(self, run: RunRef) -> Path:
+        """Return the file that a run has here, if it is here."""
+        return self.folder / Path(run.name).name
+
+    def brought(self, run: RunRef, path: Path) -> Path:
+        """Return the file of a run here; it is copied if it is elsewhere.
+
+        Raises:
+            UnavailableError: `[MEMORY_FULL]`.
+        """
+        here = self.file(run)
+        if path == here:
+            return here
+        partial = here.with_name(f".{uuid.uuid4().hex}")
+        with filling(str(self.folder)):
+            try:
+                shutil.copyfile(path, partial)
+            except OSError as error:
+                partial.unlink(missing_ok=True)
+                raise UnavailableError("STORE_FAILED", f"the run {path} could not be copied: {error}") from error
+        return partial.rename(here)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):
+            os.close(self._lock)
+
+
+def _remove_if_dead(folder: Path) -> None:
+    try:
+        lock = os.open(folder / _ALIVE, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:  # another user's, or deleted by another owner
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def filling(folder: str) -> Iterator[None]:
+    """Say what to do if the memory is full, when a block writes runs to it.
+
+    Args:
+        folder: The folder of a state in memory; empty for a state in place, of which nothing is said.
+
+    Raises:
+        UnavailableError: `[MEMORY_FULL]`.
+    """
+    try:
+        yield
+    except UnavailableError as error:
+        cause = error.__cause__
+        if not folder or not isinstance(cause, OSError) or cause.errno != errno.ENOSPC:
+            raise
+        raise UnavailableError(
+            "MEMORY_FULL",
+            f'the state does not fit the memory file system of {folder}: leave state="in memory" out, and start again: '
+            "a state in place may be larger than memory",
+        ) from cause
