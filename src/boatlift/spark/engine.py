@@ -41,7 +41,7 @@ from boatlift.spark.jobs.steps import HasSteps, Steps
 from boatlift.spark.session.environment import environment
 from boatlift.spark.session.jvm import check_jvm, death_of_jvm
 from boatlift.spark.session.worker_pools import pass_credentials
-from boatlift.spark.tasks.state_memory import StateMemory
+from boatlift.spark.tasks.state_memory import StateMemory, give_back_memory
 from boatlift.storage.records.payloads import RunsPayload, payload_of
 from boatlift.storage.records.records import RunRef
 
@@ -196,11 +196,12 @@ class SparkEngine:
         self._input_logs.open(beginning)
 
     def _memory_for_states(self) -> StateMemory | None:
-        """Return the memory for states that are in memory; None if none is.
+        """Return the memory for states that are in memory; None if none is. That of dead owners is given back.
 
         Raises:
             InvalidError: `[BAD_POLICY]` tasks run on other computers; `[BAD_OPTION]` there is no memory file system.
         """
+        give_back_memory()
         names = [name for name, unit in self.plan.units.items() if holds_in_memory(unit.policy)]
         if not names:
             return None

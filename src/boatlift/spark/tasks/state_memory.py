@@ -30,19 +30,19 @@ class StateMemory:
 
     Laws:
         * A run in it is whole, or is not there.
-        * The folder of an owner that has ended is deleted when the next one is made, and no other folder is.
+        * The folder of an owner that was killed is deleted by the next start on its computer, and no other folder is.
 
     Attributes:
         folder: The folder of the runs.
     """
 
     def __init__(self, root: Path | None = None) -> None:
-        """Make the folder, and delete those of owners that are dead.
+        """Make the folder, in the memory file system or in a given one.
 
         Raises:
             InvalidError: `[BAD_OPTION]` there is no memory file system.
         """
-        root = root or Path(os.environ.get(MEMORY, "/dev/shm"))  # noqa: S108 - the folder has a fresh name
+        root = root or _root()
         hidden = root / f".{_PREFIX}{uuid.uuid4().hex}"
         try:
             hidden.mkdir(0o700)
@@ -56,8 +56,6 @@ class StateMemory:
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         # Visible to others only now that it is locked.
         self.folder = hidden.rename(root / hidden.name[1:])
-        for other in root.glob(f"{_PREFIX}*"):
-            _remove_if_dead(other)
 
     def file(self, run: RunRef) -> Path:
         """Return the file that a run has here, if it is here."""
@@ -86,6 +84,16 @@ class StateMemory:
         shutil.rmtree(self.folder, ignore_errors=True)
         with suppress(OSError):
             os.close(self._lock)
+
+
+def give_back_memory(root: Path | None = None) -> None:
+    """Delete the folders of owners that were killed, in the memory file system or in a given one."""
+    for folder in (root or _root()).glob(f"{_PREFIX}*"):
+        _remove_if_dead(folder)
+
+
+def _root() -> Path:
+    return Path(os.environ.get(MEMORY, "/dev/shm"))  # noqa: S108 - folders in it have fresh names
 
 
 def _remove_if_dead(folder: Path) -> None:
