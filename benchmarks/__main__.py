@@ -33,6 +33,7 @@ NAMES = (
     "recovery",
     "restart",
     "policies",
+    "approaches",
     "fast_path",
     "partial_failure",
     "operator_loss",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 __all__ = ["cores_used", "resident_bytes"]
@@ -24,9 +25,10 @@ def resident_bytes(process: int) -> int:
     """Return the resident memory; pages that processes share are counted once, by their shares."""
     shares = 0
     for pid in _ticks(process):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                shares += int(line.split()[1]) << 10
+        with suppress(OSError):  # it has ended, and its parent has not asked for that yet
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    shares += int(line.split()[1]) << 10
     return shares
 
 
