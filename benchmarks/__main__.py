@@ -27,6 +27,7 @@ NAMES = (
     "bucket_read",
     "http_get",
     "step_latency",
+    "console",
     "state_growth",
     "overhead",
     "checkpoint_size",
