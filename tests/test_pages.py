@@ -43,12 +43,9 @@ if TYPE_CHECKING:
 
 FUNCTIONS, JOINS = "Call your own functions", "Joins, batches and merges"
 AGGREGATES, PROCESSORS = "Aggregates", "State and timers of your own"
-EVENT_TIME = "Late rows, windows that end, rows that leave"
-LOOPS = "Loops"
-DELIVERIES = "Deliver rows at least once"
-BAD_ROWS = "Bad rows"
-TOGETHER = "Sinks that are shown together"
-VIEWS = "Views: a query, kept up to date"
+EVENT_TIME, LOOPS = "Late rows, windows that end, rows that leave", "Loops"
+DELIVERIES, BAD_ROWS = "Deliver rows at least once", "Bad rows"
+TOGETHER, VIEWS = "Sinks that are shown together", "Views: a query, kept up to date"
 OPERATE = "Operate it"
 COMMANDS = re.findall(r"^\| `(boatlift [^`…]+)` \|", TEXT, re.MULTILINE)  # with `…` it is a part of a command
 

@@ -34,8 +34,7 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "EMPTY_DATAFLOW": Condition(
         "InvalidError",
-        "the dataflow has no source, or neither a sink nor an aggregate; or nothing reads an operator's rows or a "
-        "source's dead letters",
+        "the dataflow has no source, or neither a sink nor an aggregate; or nothing reads some rows or dead letters",
         "add what is missing",
     ),
     "BAD_NAME": Condition(
@@ -200,9 +199,7 @@ CONDITIONS: dict[str, Condition] = {
         "choose --in-parquet SINK, --input SOURCE=FOLDER or --steps, as the message says",
     ),
     "OTHER_COLUMNS": Condition(
-        "InvalidError",
-        "a sink has another key or other columns than its place",
-        "give the sink another name and place",
+        "InvalidError", "a sink has another key or other columns than its place", "give the sink another name and place"
     ),
     "ENVIRONMENT_CHANGED": Condition(
         "DataError",
@@ -411,8 +408,7 @@ CONDITIONS: dict[str, Condition] = {
     "DIVERGED": Condition(
         "DivergedError",
         "a replayed step had another result than recorded",
-        "make the processor deterministic (bl.now(), bl.rand(), bl.uuid() in place of other clocks and random values); "
-        "or keep the released rows: --accept-released",
+        "make the processor deterministic (bl.now(), bl.rand(), bl.uuid()), or keep released rows: --accept-released",
     ),
     "USER_CODE": Condition(
         "UserCodeError",
@@ -445,8 +441,7 @@ CONDITIONS: dict[str, Condition] = {
     "LOOP_TOO_LONG": Condition(
         "DataError",
         "a loop still changes rows after its last iteration",
-        "give it a fixed point (limit growing values, DISTINCT, no cycle under UNION ALL), raise max_iterations, "
-        "or skip the step",
+        "give it a fixed point (DISTINCT, limits, no cycle under UNION ALL), raise max_iterations, or skip it",
         retry=Retry.STOP,
     ),
     "TASK_LOST": Condition(
@@ -493,6 +488,7 @@ CONDITIONS: dict[str, Condition] = {
         "UnavailableError",
         "a run of a crash test that nothing kills was killed, or did not end",
         "give the machine more memory, or --timeout more seconds; else bound the input by --steps or --input",
+        retry=Retry.STOP,
     ),
     "PLAN_REFUSED": Condition(
         "InternalError",

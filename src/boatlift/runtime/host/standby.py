@@ -326,8 +326,9 @@ def run_as_standby(
 ) -> None:
     """Follow the owners of a dataflow, and own it in between, until a clean stop.
 
-    A standby that another one outruns, that is fenced, or that cannot claim yet (a port is taken, the store is away)
-    follows on. So does one that has claimed and cannot begin (a sink is away), while it holds what the log may lack.
+    A standby that another one outruns, or that is fenced, follows on at once: the newest owner may need what it holds.
+    One that cannot claim yet (a port is taken, the store is away) does so after a pause, as does one that has claimed
+    and cannot begin (a sink is away), while it holds what the log may lack.
 
     Args:
         new_host: Makes a host over a store that was opened anew; each has the same life.
@@ -354,7 +355,10 @@ def run_as_standby(
             if error.condition == "OWNER_UNREACHABLE" or not passes:
                 raise
             report(f"goes on as a standby: {error}")
-            failures = 0 if isinstance(error, FencedError) else failures + 1
+            if isinstance(error, FencedError):
+                failures = -1
+                continue
+            failures += 1
             time.sleep(min(LONGEST_PAUSE, FOLLOW_AGAIN_SECONDS * 2**failures))
         else:
             return
