@@ -60,11 +60,13 @@ def test_rows_that_have_an_order_keep_it_and_say_so_where_they_do_not() -> None:
     flow = bl.Dataflow("flow")
     one, other = (flow.source(name, bl.push("k LONG NOT NULL")) for name in ("one", "other"))
     one.merge("kept", other).sink("out", bl.parquet("out"))
+    made = flow.source("made", bl.generator({"k": "id"}, rows_per_step=1))
+    one.merge("some", made).transform("more", same).sink("some_out", bl.parquet("some"))
     one.merge("gathered", other).group_by("k").agg("sums", "any column").sink("sums_out", bl.parquet("sums"))
     planned = plan(flow)
     operators = [each for unit in planned.units.values() for each in unit.operators]
     merges = {each.name: each.timing for each in operators if each.kind == "merge"}
-    assert merges == {"kept": Timing.ARRIVAL, "gathered": Timing.GATHERED}
+    assert merges == {"kept": Timing.ARRIVAL, "some": Timing.ARRIVAL, "gathered": Timing.GATHERED}
     assert (planned.rows["kept"].ordered_within, planned.rows["gathered"].ordered_within) == ("push", None)
 
 

@@ -110,6 +110,26 @@ def test_it_is_on_the_record_before_anything_of_it_can_be_seen(spark: SparkSessi
     assert skipped() == {("sums", POISON)}
 
 
+def test_of_what_a_merge_has_gathered_only_the_message_that_fails_is_skipped(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    def flow_of_two() -> bl.Dataflow:
+        flow = bl.Dataflow("flow")
+        rows = flow.source("rows", bl.files("rows/*.csv", schema="k STRING, v STRING"))
+        more = flow.source("more", bl.generator({"k": "'c'", "v": "'1'"}, rows_per_step=1, steps=6))
+        both = rows.merge("both", more)
+        read = both.transform("read", lambda df: df.withColumn("v", F.udf(int, "int")("v")), deterministic=True)
+        sums = read.group_by("k").agg("sums", F.sum("v").alias("total"))
+        sums.sink("out", bl.sqlite("out.db", table="sums", key=["k"]))
+        return flow
+
+    with pytest.raises(bl.UserCodeError, match=r"a function of read raised at step \d+ of read") as caught:
+        bl.run(flow_of_two(), "store", available_now=True, spark=spark)
+    step = int(re.findall(r"step (\d+) of read", str(caught.value))[0])
+    bl.run(flow_of_two(), "store", available_now=True, spark=spark, skip=[("read", step)])
+    assert totals() == {"a": 25, "b": 5, "c": 6}, "of six files one is skipped"
+
+
 def test_what_was_executed_cannot_be_skipped_nor_can_what_executes_nothing(spark: SparkSession) -> None:
     with pytest.raises(bl.UserCodeError):
         run(spark)

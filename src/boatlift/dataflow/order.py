@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from functools import cache
 
 from boatlift.dataflow.operator import Operator, Timing
 from boatlift.dataflow.processors import Processor, SinkSpec
@@ -51,13 +52,20 @@ def with_gathering(processors: Mapping[str, Processor], rows: Mapping[str, Rows]
     def minds(name: str, reader: Processor) -> bool:
         if isinstance(reader, SinkSpec):
             newest = reader.sink.key is not None and rows[name].kind is RowKind.APPEND
-            return newest or rows[name].ordered_within is not None
+            return newest or has_order(name)
         assert isinstance(reader, Operator)
         by_arrival = reader.timing is Timing.ARRIVAL
         if name in reader.looks_up or (reader.of_steps and not by_arrival):
             return True
         passes = by_arrival or not reader.keeps_state
         return passes and any(minds(reader.name, each) for each in readers[reader.name])
+
+    @cache
+    def has_order(name: str) -> bool:
+        """Return whether rows have an order in their source, or some of them do, where several streams became one."""
+        processor = processors[name]
+        passes = isinstance(processor, Operator) and not processor.keeps_state and processor.timing is not Timing.BATCH
+        return rows[name].ordered_within is not None or (passes and any(map(has_order, processor.reads)))
 
     return {
         name: each.gathered() if isinstance(each, Operator) and not any(minds(name, r) for r in readers[name]) else each

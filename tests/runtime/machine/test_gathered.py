@@ -87,6 +87,27 @@ def test_a_source_that_fails_alone_takes_back_the_epochs_with_its_steps_and_no_o
     )
 
 
+def test_a_step_that_fails_again_is_taken_message_by_message():
+    driver = Driver(merging(), epochs=4, slow={"p"}, ended=False)
+    driver.go()
+    driver.run(driver.kept.pop())
+    driver.go()
+    failing = driver.kept.pop()
+    assert len(failing.takes[0].inputs) > 2
+    failed = frozenset({"p"})
+    driver.hear(events.ProcessorsFailed(failed, failed))
+    driver.go()
+    narrow = []
+    while driver.kept:
+        narrow.append(driver.kept.pop())
+        driver.run(narrow[-1])
+        driver.go()
+    assert [len(order.takes[0].inputs) for order in narrow] == [1] * len(failing.takes[0].inputs)
+    taken = [(message.edge, message.time) for order in narrow for message in order.takes[0].inputs]
+    assert sorted(taken) == sorted((message.edge, message.time) for message in failing.takes[0].inputs)
+    assert driver.machine.processors["out"].held == up_to(len(narrow))
+
+
 @pytest.mark.parametrize(
     "taken", [(("x>p", -1), ("y>p", -1)), (("x>p", 1),), (("x>p", 1), ("z>p", 1)), 3, "x>p", None], ids=str
 )

@@ -129,12 +129,13 @@ class RecordedSteps:
         self._counted = {name: recorded[name] for name in plan.units}
         self._sources: dict[str, str] = {}  # by the edge at which each counts
         for source in plan.sources:
-            # Each step of such a reader has rows of sources alone, or one message, and it takes no row twice.
+            # Steps of such a reader have rows of sources alone, or one message, and it takes no row twice. A gathered
+            # step that has others, too, does not count.
             readers = [
                 unit
                 for unit in plan.units.values()
                 if source in unit.reads and not unit.rereads_source
-                if unit.timing is Timing.ARRIVAL or all(name in plan.sources for name in unit.reads)
+                if unit.timing in (Timing.ARRIVAL, Timing.GATHERED) or all(name in plan.sources for name in unit.reads)
             ]
             if readers:  # a union of sources before others: of its input only the sum is known
                 self._sources[edge_name(source, max(readers, key=lambda unit: len(unit.reads)).name)] = source

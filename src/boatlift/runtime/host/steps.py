@@ -50,6 +50,7 @@ class StepRuns:
         self._watch, self._counters = context.options.on_progress, context.counters
         self._deadlines, self._counts_timeouts = deadlines, context.options.step_timeout is not None
         self._batches = {name for name, unit in context.plan.units.items() if unit.timing is Timing.BATCH}
+        self._gathering = {name for name, unit in context.plan.units.items() if unit.timing is Timing.GATHERED}
         self._failures, self._log, self._cursors, self._recorded = failures, log, cursors, recorded
         self._commits, self._overrides = commits, commits.overrides
         self._current: dict[str, Execute] = {}
@@ -103,6 +104,12 @@ class StepRuns:
         try:
             backoff = self._failures.backoff_after(order.processor, order.takes[0].number, error)
         except BoatliftError:
+            if order.processor in self._gathering and len(order.takes[0].inputs) > 1 and not self._engine.cancelled:
+                self._gathering.discard(order.processor)  # once: a step that is repeated stays as it was
+                self._failures.report(order.processor, order.takes[0].number, error)
+                failed = frozenset({order.processor})
+                yield events.ProcessorsFailed(failed, failed)
+                return
             if records := self._overrides.failed(order.processor, order.takes[0], error):
                 self._log.write(records)
             raise

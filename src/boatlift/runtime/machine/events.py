@@ -202,9 +202,14 @@ class ProcessorsFailed:
     """Processors have lost their memory: their states, and the messages that they sent or took.
 
     Durable states and messages remain.
+
+    Attributes:
+        narrow: Those among them that gather, and whose step would fail again: for as many messages as that step had,
+            they take one at a time, so that the failure is that of one message.
     """
 
     processors: AbstractSet[str]
+    narrow: AbstractSet[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from boatlift.runtime.machine.garbage import GarbageCollector
 from boatlift.runtime.machine.invariants import check_invariants
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.endpoints import SinkProcessor, SourceProcessor
+from boatlift.runtime.machine.kinds.gathered import Gathered
 from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.runtime.machine.liveness import Backpressure, Liveness
 from boatlift.runtime.machine.program import Program
@@ -182,7 +183,10 @@ class StateMachine:
                 end = self._current(sink, incarnation)
                 if isinstance(end, SinkProcessor) and end.asked:
                     self._hold(end, frontier, stored=stored)
-            case events.ProcessorsFailed(processors):
+            case events.ProcessorsFailed(processors, narrow):
+                for gathering in (self.processors[name] for name in narrow):
+                    assert isinstance(gathering, Gathered)
+                    gathering.narrow()
                 self._fail(processors)
             case events.StopRequested(drain):
                 self._stopping, self._stops_at_once = True, not drain

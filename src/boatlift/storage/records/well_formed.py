@@ -174,7 +174,7 @@ def _of_fact(fact: Determinant | LoopEnd | LoggedMessage | StepDigest | Checkpoi
     match fact:
         case Determinant(time=time, taken=taken, outcome=outcome):
             ends = taken if isinstance(taken, tuple) else ()
-            yield from _of_times([time, *([taken] if isinstance(taken, int) else []), *(e for _, e in ends if e >= 0)])
+            yield from _of_times([time, *([taken] if isinstance(taken, int) else []), *(e for _, e in ends if e != -1)])
             yield from _of_names([taken] if isinstance(taken, str) else [edge for edge, _ in ends])
             yield from _of_values([outcome])
         case LoopEnd(time=time, upto=upto):

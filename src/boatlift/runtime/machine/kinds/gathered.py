@@ -64,6 +64,12 @@ class Gathered(CoarseEpochs[GatheredBoundaries]):
         * A replay has the same epochs.
     """
 
+    _one_by_one = 0  # so many messages are taken one at a time
+
+    def narrow(self) -> None:
+        """Take the messages of the step under way one at a time."""
+        self._one_by_one = max((len(step.inputs) for step in self.running), default=0)
+
     def upcoming(self, determinants: Mapping[Any, Determinant], *, hasten: bool) -> Iterator[Step]:  # noqa: ARG002
         """Return the epochs with recorded ends, as far as they are complete; if there are none, the next one."""
         first = last_of(self.done) + 1
@@ -78,10 +84,16 @@ class Gathered(CoarseEpochs[GatheredBoundaries]):
         if first in determinants:
             return
         ends = {edge: self._end(edge, last) for edge, last in complete.items()}
+        if self._one_by_one:
+            ends = self._of_one_message(ends, before)
         if any(before[edge] < end for edge, end in ends.items()):
             step = self._step(first, before, {edge: max(end, before[edge]) for edge, end in ends.items()})
             if step.inputs:
                 yield step
+
+    def take(self, step: Step) -> None:
+        super().take(step)
+        self._one_by_one = max(0, self._one_by_one - len(step.inputs))
 
     def is_fixed(self, step: Step, fixed: Mapping[str, AnyFrontier]) -> bool:
         return all(end <= last_of(self._epochs[edge](fixed[edge])) for edge, end in step.taken)
@@ -92,6 +104,15 @@ class Gathered(CoarseEpochs[GatheredBoundaries]):
             return complete
         arrived = sorted(int(self._epochs[edge].arrives(time) or 0) for time in self.waiting[edge])
         return min(complete, arrived[MOST_GATHERED - 1])
+
+    def _of_one_message(self, ends: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
+        """Return the ends of a step that takes the first message of one edge alone; as they are if none waits."""
+        for edge, end in ends.items():
+            arrived = (int(self._epochs[edge].arrives(time) or 0) for time in self.waiting[edge])
+            first = min((epoch for epoch in arrived if before[edge] < epoch <= end), default=None)
+            if first is not None:
+                return {**before, edge: first}
+        return dict(ends)
 
     def _step(self, number: int, before: Mapping[str, int], ends: Mapping[str, int]) -> Step:
         taken = [
