@@ -155,7 +155,20 @@ _LATER = {
 }
 
 _COMMANDS_ALONE = frozenset(
-    {"bad-rows", "checkpoints", "explain", "gc", "handover", "keep", "log", "look", "reset", "simulate", "verify"}
+    {
+        "bad-rows",
+        "checkpoints",
+        "crash",
+        "explain",
+        "gc",
+        "handover",
+        "keep",
+        "log",
+        "look",
+        "reset",
+        "simulate",
+        "verify",
+    }
 )
 
 

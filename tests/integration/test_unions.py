@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
+from boatlift.operators.union import Merge
 from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -182,6 +183,34 @@ def test_what_came_ahead_stays_when_a_stream_that_is_late_goes_back(spark: Spark
     assert not Path("fails").exists()
     assert found() == expected(east=6, west=4)
     assert set(executed_rows("east").values()) == {1}
+
+
+def test_however_a_merge_takes_its_inputs_what_converges_ends_with_the_same_bits(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clonos' convergent operators: sums of doubles, distinct values, a view, the first rows of an order."""
+    from pyspark.sql import functions as F
+
+    for stream in STREAMS:
+        add(stream, range(6))
+
+    def kept(place: str) -> dict[str, list[tuple[Any, ...]]]:
+        flow = bl.Dataflow("flow")
+        east, west = (flow.source(name, bl.files(name, format="csv", schema="k STRING, v INT")) for name in STREAMS)
+        both = east.merge("both", west).transform("parts", lambda df: df.withColumn("d", F.col("v") / F.lit(7.0)))
+        sums = both.group_by("k").agg("sums", F.sum("d").alias("d"), F.avg("d").alias("a"), F.min("v").alias("v"))
+        sums.sink("sums_out", bl.sqlite(f"{place}.db", table="sums", key=["k"]))
+        each = flow.sql("each", "SELECT k, COUNT(DISTINCT v % 5) AS n, MAX(d) AS d FROM parts GROUP BY k")
+        each.sink("each_out", bl.sqlite(f"{place}.db", table="each", key=["k"]))
+        bl.run(flow, place, available_now=True, spark=spark)
+        with closing(sqlite3.connect(f"{place}.db")) as db:
+            return {name: sorted(db.execute(f"SELECT * FROM {name}")) for name in ("sums", "each")}
+
+    gathered = kept("gathered")
+    monkeypatch.setattr(Merge, "gathered", lambda merge: merge)
+    in_order = kept("in_order")
+    assert gathered["sums"]
+    assert gathered == in_order, "bit for bit"
 
 
 def test_streams_of_different_columns_are_refused_and_their_order_does_not_matter(spark: SparkSession) -> None:
