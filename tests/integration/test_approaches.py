@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -9,18 +10,25 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import functions as F
 
 import boatlift as bl
+from boatlift.api.rehearsal import Rehearsals
+from boatlift.connectors.kit import SinkWrapper
+from boatlift.dataflow import plan
 from boatlift.spark.tasks.state_memory import MEMORY
 from boatlift.state.run_file import METADATA_KEY
 from boatlift.storage.local import LocalStore
 from boatlift.storage.verify import verify
 from support.crash.dying import DiesError, dying_at
+from support.small_memory import small_memory
+from support.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,8 +54,6 @@ def feed(*steps: int) -> None:
 
 def flow_of(policy: bl.Lazy) -> bl.Dataflow:
     """Sums, minima and distinct counts by key: as an aggregate, and as a view."""
-    from pyspark.sql import functions as F
-
     flow = bl.Dataflow("approaches")
     rows = flow.source("rows", bl.files("data/*.csv", schema="k INT, w INT, v DOUBLE", header=False,
                                         max_files_per_step=1))  # fmt: skip
@@ -74,12 +80,12 @@ def on_disk(folder: str) -> list[str]:
 
 
 @pytest.fixture
-def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that stands for a memory file system: how its files are kept makes no difference here."""
-    root = tmp_path / "memory"
-    root.mkdir()
-    monkeypatch.setenv(MEMORY, str(root))
-    return root
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of this test in the memory file system, so that runs are copied from one file system to another."""
+    shared = Path("/dev/shm")
+    with TemporaryDirectory(prefix="boatlift-test-", dir=shared if shared.is_dir() else tmp_path) as root:
+        monkeypatch.setenv(MEMORY, root)
+        yield Path(root)
 
 
 @pytest.fixture
@@ -212,17 +218,47 @@ def test_the_bits_are_the_same_when_workers_die(
 def test_memory_that_is_full_is_told_and_in_place_the_state_goes_on(
     expected: dict[str, list[str]], spark: SparkSession, memory: Path
 ) -> None:
-    mount = ["mount", "-t", "tmpfs", "-o", "size=24k", "boatlift-test", str(memory)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("this user may mount no small file system")
-    try:
+    with small_memory(memory, 24 << 10):
         feed(*range(STEPS))
         with pytest.raises(bl.UnavailableError, match=r"\[MEMORY_FULL\] .*: leave state=\"in memory\" out"):
             run(flow_of(IN_MEMORY), spark=spark)
         run(flow_of(bl.Lazy(EVERY)), spark=spark)
         assert shown() == expected
-    finally:
-        subprocess.run(["umount", str(memory)], check=True)
+
+
+class Unclosable(SinkWrapper):
+    def close(self) -> None:
+        self.sink.close()
+        raise OSError("the sink does not close")
+
+
+def test_the_memory_is_given_back_even_if_another_part_does_not_close(
+    expected: dict[str, list[str]], spark: SparkSession, memory: Path
+) -> None:
+    feed(*range(STEPS))
+    flow = bl.Dataflow("unclosable")
+    rows = flow.source("rows", bl.files("data/*.csv", schema="k INT, w INT, v DOUBLE", header=False))
+    sink: Any = Unclosable(bl.parquet("history"))
+    rows.group_by("k").agg("sums", F.sum("w").alias("total"), policy=IN_MEMORY).sink("history", sink)
+    with pytest.raises(OSError, match="the sink does not close"):
+        run(flow, spark=spark)
+    assert list(memory.iterdir()) == []
+
+
+def test_a_rehearsal_keeps_its_states_in_place(
+    expected: dict[str, list[str]],
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    feed(*range(STEPS))
+    run(flow_of(IN_MEMORY), spark=spark)
+    monkeypatch.setenv(MEMORY, "/there is none")
+    with caplog.at_level(logging.DEBUG, "boatlift.api.rehearsal"):
+        rehearsals = Rehearsals(plan(flow_of(IN_MEMORY)), LocalStore.open(Path("store"), create=False), spark, 1 << 30)
+        until(rehearsals.are_done)
+        rehearsals.end(wait=True)
+    assert [str(record.exc_info) for record in caplog.records] == []
 
 
 def test_without_a_memory_file_system_it_is_refused(

@@ -13,10 +13,11 @@ from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
 from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
 from boatlift.kernels.step_state import STATE, StepState
 from boatlift.spark.tasks.divide import DivideTask, pieces_of
-from boatlift.spark.tasks.kernel_task import KernelTask, LocatedRun, MergeTask, TaskInput
+from boatlift.spark.tasks.kernel_task import KernelTask, MergeTask, TaskInput
 from boatlift.spark.tasks.parameters import JobParameters
 from boatlift.spark.tasks.stage import Output, TaskReceipt
 from boatlift.spark.tasks.staging import ArrowStager
+from boatlift.state.opened import LocatedRun
 
 I64 = pa.int64()
 COUNT = AggregateColumn("count_all", None, "n", None, I64)

@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from boatlift.api.registry import ON_SPARK
 from boatlift.connectors.kit import SinkWrapper
 from boatlift.dataflow import Committed, Delivery, Outcome, Plan, Sink, SinkContext
+from boatlift.runtime.engine import Beginning
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.progress import Progress
@@ -58,7 +59,8 @@ class Rehearsals:
     """Rehearses a dataflow, on a thread, until `end`.
 
     Laws:
-        * Nothing is written but a copy beside the owner's scratch, made by links and removed at the end.
+        * Nothing is written but a copy beside the owner's scratch, made by links and removed at the end. A state that
+          is in memory elsewhere is in place here, so that the memory need not hold it twice.
         * No sink is opened, no input acknowledged, and no source of the real run asked. A source that cannot be copied
           gives recorded input alone.
         * A failed rehearsal harms nobody: the next one may succeed.
@@ -217,6 +219,9 @@ class _Discards(SinkWrapper):
 
 
 class _RehearsedEngine(SparkEngine):
+    def start(self, beginning: Beginning) -> None:
+        super().start(replace(beginning, in_memory=False))  # memory has room for the owner's states
+
     def commit_together(self, *_: object) -> None:
         pass
 

@@ -183,6 +183,9 @@ def position_of(outcome: Mapping[str, Any] | None) -> Any:
     return None if outcome is None else outcome["position"]
 
 
+LOCAL_OPTIONS = ("when", "log_messages", "state")
+"""The options of `Lazy` that no program records, so that a store alone does not tell them."""
+
 _POLICIES: Mapping[str, type[Policy]] = {kind.__name__: kind for kind in get_args(Policy)}
 
 
@@ -217,7 +220,7 @@ def way_back(plan: Plan, sink: str) -> WayBack:
 
 def _recorded(unit: Unit, plan: Plan) -> UnitRecord:
     options = {field.name: getattr(unit.policy, field.name) for field in fields(unit.policy)}
-    for local in ("when", "log_messages", "state") if isinstance(unit.policy, Lazy) else ():
+    for local in LOCAL_OPTIONS if isinstance(unit.policy, Lazy) else ():
         del options[local]  # they change only what is kept
     if isinstance(unit.policy, History) and unit.policy.batch is None:
         del options["batch"]  # as it was recorded before batches could have this policy

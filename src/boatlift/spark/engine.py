@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -259,19 +260,15 @@ class SparkEngine:
         self._hastened = True
 
     def close(self) -> None:
-        for end in self._announcements:
-            end()
-        self._input_logs.close()
-        self._background.close()
-        if self._job is not None:
-            self._job.close()
-        for steps in self._steps.values():
-            steps.close()
-        for sink in self.plan.sinks.values():
-            sink.sink.close()
-        self._program.close()
-        if self._memory is not None:
-            self._memory.close()
+        ends = [*self._announcements, self._input_logs.close, self._background.close]
+        ends += [] if self._job is None else [self._job.close]
+        ends += [steps.close for steps in self._steps.values()]
+        ends += [sink.sink.close for sink in self.plan.sinks.values()]
+        ends += [self._program.close]
+        ends += [] if self._memory is None else [self._memory.close]
+        with ExitStack() as stack:  # each has its turn, in this order, whatever another raises
+            for end in reversed(ends):
+                stack.callback(end)
 
     # -- sources ------------------------------------------------------------------------------------------------------
 

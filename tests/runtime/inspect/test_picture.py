@@ -21,7 +21,16 @@ def test_a_unit_has_a_box_and_a_sink_a_row_of_it() -> None:
     assert picture.sources == [SourceBox("rows", "source", {})]
     assert picture.units == [
         UnitBox(
-            "clean", ["clean"], ["transform"], ["rows"], [], "Ephemeral()", "epochs", keeps_state=False, sinks=["all"]
+            "clean",
+            ["clean"],
+            ["transform"],
+            ["rows"],
+            [],
+            "Ephemeral()",
+            [],
+            "epochs",
+            keeps_state=False,
+            sinks=["all"],
         ),
         UnitBox(
             "sums",
@@ -30,6 +39,7 @@ def test_a_unit_has_a_box_and_a_sink_a_row_of_it() -> None:
             ["clean"],
             [],
             "Lazy(every=2)",
+            ["when", "log_messages", "state"],
             "epochs",
             keeps_state=True,
             sinks=["totals"],
@@ -43,6 +53,20 @@ def test_a_unit_has_a_box_and_a_sink_a_row_of_it() -> None:
     assert [(edge.sender, edge.reader, edge.table) for edge in picture.edges] == [
         ("rows", "clean", False), ("clean", "sums", False),
     ]  # fmt: skip
+
+
+def test_the_options_of_a_policy_that_no_program_records_are_named() -> None:
+    named = {}
+    for policy in (bl.Lazy(None, state="in memory"), bl.Lazy(None), bl.Eager()):
+        flow = bl.Dataflow("flow")
+        flow.source("rows", ANY).group_by("k").agg("sums", ANY, policy=policy).sink("out", ANY)
+        (unit,) = picture_of(recorded(plan(flow))).units
+        named[policy] = unit.policy, unit.unrecorded
+    assert list(named.values()) == [
+        ("Lazy(every=None)", ["when", "log_messages", "state"]),
+        ("Lazy(every=None)", ["when", "log_messages", "state"]),
+        ("Eager()", []),
+    ]
 
 
 @pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.__name__)

@@ -118,6 +118,17 @@ def test_the_picture_has_a_card_for_each_unit_and_source_a_row_for_each_sink_and
         )  # fmt: skip
 
 
+def test_a_unit_says_which_options_of_its_policy_the_store_does_not_tell(reader: Reader, opened: Opens) -> None:
+    page = opened(reader.console.url)
+    for unit in reader.document("snapshot")["picture"]["units"]:
+        said = f"the store does not tell {', '.join(unit['unrecorded'])}"
+        title = page.locator(f".card[data-name='{unit['name']}'] .policy").get_attribute("title") or ""
+        assert title.endswith(said) == unit["policy"].startswith("Lazy("), title
+        page.locator(f".card[data-name='{unit['name']}']").click()
+        page.wait_for_selector(f".details[aria-label='{unit['name']}']")
+        assert (page.locator(".details .untold").count() == 1) == unit["policy"].startswith("Lazy(")
+
+
 def test_what_if_says_what_explain_says_and_the_address_alone_keeps_the_choice(reader: Reader, opened: Opens) -> None:
     names = list(reader.document("status")["processors"])
     page = opened(reader.console.url)

@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 
+from boatlift.dataflow import Lazy
 from boatlift.dataflow.identity import ProcessorRecord, processors_of
 from boatlift.dataflow.processors import describe_policy
 from boatlift.errors import InvalidError
 from boatlift.recovery import Kind
-from boatlift.runtime.graph import policy_of, recorded_program
+from boatlift.runtime.graph import LOCAL_OPTIONS, policy_of, recorded_program
 from boatlift.runtime.inspect.layout import layout
 from boatlift.storage.records.records import UnitRecord, units_in
 
@@ -47,7 +48,8 @@ class UnitBox(msgspec.Struct, frozen=True):
         executes: Its processors, in order.
         operators: The kind of each.
         reads, looks_up: The sources and units whose rows it takes, and those that are tables of its lookups.
-        policy: As Python code.
+        policy: As Python code, with the options that a program records.
+        unrecorded: The other options of the policy, which the run alone knows.
         order: In which order it takes the steps of its inputs: `epochs`, `arrival order` or `batch`.
         sinks: Those that it stages rows for.
     """
@@ -58,6 +60,7 @@ class UnitBox(msgspec.Struct, frozen=True):
     reads: list[str]
     looks_up: list[str]
     policy: str
+    unrecorded: list[str]
     order: str
     keeps_state: bool
     sinks: list[str]
@@ -164,14 +167,15 @@ def _unit(name: str, unit: UnitRecord, processors: Mapping[str, ProcessorRecord]
     operators = [processors[each] for each in unit.operators]
     tables = {table for each in operators if each.kind == "lookup" for table in each.reads[1:]}
     timings = {each.timing for each in operators}
-    inputs = list(unit.inputs.values())
+    inputs, policy = list(unit.inputs.values()), policy_of(unit)
     return UnitBox(
         name,
         list(unit.operators) or [name],
         [each.kind for each in operators],
         [each for each in inputs if each not in tables],
         [each for each in inputs if each in tables],
-        describe_policy(policy_of(unit)),
+        describe_policy(policy),
+        list(LOCAL_OPTIONS) if isinstance(policy, Lazy) else [],
         next((each for each in ("batch", "gathered", "arrival order") if each in timings), "epochs"),
         any(each.keeps_state for each in operators),
         list(unit.outputs.values()),

@@ -19,7 +19,7 @@ from boatlift.spark.jobs.jobs import Jobs, clock_of, watermarks_of
 from boatlift.spark.jobs.planner import RECEIPTS, power_of_two
 from boatlift.spark.tasks.kernel_task import MergeTask
 from boatlift.spark.tasks.sealed_errors import unsealing
-from boatlift.spark.tasks.state_memory import StateMemory, filling
+from boatlift.spark.tasks.state_memory import StateMemory
 from boatlift.state.codec import ValueCodec
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.opened import LocatedRun
@@ -168,7 +168,7 @@ class StateParts:
             oldest: Whether no other run of the part is older.
 
         Raises:
-            BoatliftError: a run cannot be read or written.
+            BoatliftError: a run cannot be read or written; `[MEMORY_FULL]` if it does not fit the memory.
         """
         jobs, name = self._jobs, self._name
         here = sum(run.rows for run in runs) <= MERGE_HERE_ROWS
@@ -176,16 +176,15 @@ class StateParts:
         held = tuple((run, str(jobs.inputs.path(run))) for run in runs)
         expiry, last = self._expiries.get(part), max(run.last for run in runs)
         now = None if expiry is None else self._passed.after(last, part)
-        memory = None if self._memory is None else str(self._memory.folder)
-        scratch = memory or str(jobs.planner.scratch)
-        task = MergeTask(name, codec, jobs.planner.token, tasks, held, scratch, oldest, expiry, now)
+        memory = "" if self._memory is None else str(self._memory.folder)
+        scratch = str(jobs.planner.scratch)
+        task = MergeTask(name, codec, jobs.planner.token, tasks, held, scratch, oldest, expiry, now, memory)
         if tasks == 1:
-            with filling(memory or ""):
-                made = [task.run(0)]
+            made = [task.run(0)]
         else:
             jobs.group.join(name, f"merges its state up to step {last:,}")
             try:
-                with filling(memory or ""), unsealing(jobs.spark.sparkContext):
+                with unsealing(jobs.spark.sparkContext):
                     rows = jobs.spark.range(0, tasks, 1, tasks).mapInArrow(task, RECEIPTS).collect()
             except Exception as error:
                 raise explain(error, name, last) from error

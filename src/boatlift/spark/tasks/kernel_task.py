@@ -203,6 +203,7 @@ class MergeTask:
 
     Attributes:
         processor: The processor, for runs and messages.
+        memory: The folder of the state's runs, if it is in memory; else they are in `folder`.
         oldest: Whether no other run of the part is older.
         expiry, now: The column by which rows of the part expire, and the time by which they have; see `merge_runs`.
     """
@@ -216,6 +217,7 @@ class MergeTask:
     oldest: bool = False
     expiry: ExpiryColumn | None = None
     now: int | None = None
+    memory: str = ""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
@@ -225,14 +227,22 @@ class MergeTask:
         yield pa.record_batch({"receipt": pa.array([msgspec.msgpack.encode(merged)], pa.binary())})
 
     def run(self, partition: int) -> RunRef | None:
-        """Merge a partition's share; return None if it is empty."""
+        """Merge a partition's share; return None if it is empty.
+
+        Raises:
+            UnavailableError: `[MEMORY_FULL]`.
+        """
+        with filling(self.memory):  # here, because an error of a task reaches the driver as text, without its cause
+            return self._merged(partition)
+
+    def _merged(self, partition: int) -> RunRef | None:
         name, share = fresh_run(self.token), Share(self.tasks, partition)
         runs = of_share(self.runs, share)
         opened = list(RunsOnDemand(runs, self.codec))
         merged = merge_runs(
             self.codec,
             opened,
-            Path(self.folder) / name,
+            Path(self.memory or self.folder) / name,
             processor=self.processor,
             share=share,
             oldest=self.oldest,

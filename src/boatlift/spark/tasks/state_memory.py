@@ -22,15 +22,16 @@ from boatlift.storage.records.records import RunRef
 MEMORY = "BOATLIFT_MEMORY"
 """The environment variable that names the memory file system; else it is `/dev/shm`."""
 
-_PREFIX, _ALIVE = "boatlift-states-", "alive"
+_PREFIX = "boatlift-states-"
 
 
 class StateMemory:
-    """An owner's folder in a memory file system, locked as long as the owner lives.
+    """An owner's folder in a memory file system, itself locked as long as the owner lives.
 
     Laws:
         * A run in it is whole, or is not there.
-        * The folder of an owner that was killed is deleted by the next start on its computer, and no other folder is.
+        * The folder of an owner that was killed, at any moment, is deleted by the next start on its computer. No folder
+          of a living owner is.
 
     Attributes:
         folder: The folder of the runs.
@@ -43,19 +44,23 @@ class StateMemory:
             InvalidError: `[BAD_OPTION]` there is no memory file system.
         """
         root = root or _root()
-        hidden = root / f".{_PREFIX}{uuid.uuid4().hex}"
-        try:
-            hidden.mkdir(0o700)
-        except OSError as error:
-            raise InvalidError(
-                "BAD_OPTION",
-                f"a state in memory needs a memory file system, and {root} is none ({error}): set {MEMORY} to the "
-                'folder of one, or leave state="in memory" out',
-            ) from error
-        self._lock = os.open(hidden / _ALIVE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        # Visible to others only now that it is locked.
-        self.folder = hidden.rename(root / hidden.name[1:])
+        while True:
+            self.folder = root / f"{_PREFIX}{uuid.uuid4().hex}"
+            try:
+                self.folder.mkdir(0o700)
+            except OSError as error:
+                raise InvalidError(
+                    "BAD_OPTION",
+                    f"a state in memory needs a memory file system, and {root} is none ({error}): set {MEMORY} to the "
+                    'folder of one, or leave state="in memory" out',
+                ) from error
+            with suppress(FileNotFoundError):
+                self._lock = os.open(self.folder, _FOLDER)
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
+                if self.folder.exists():
+                    return
+                os.close(self._lock)
+            # Another start took it for a dead owner's before it was locked.
 
     def file(self, run: RunRef) -> Path:
         """Return the file that a run has here, if it is here."""
@@ -96,9 +101,12 @@ def _root() -> Path:
     return Path(os.environ.get(MEMORY, "/dev/shm"))  # noqa: S108 - folders in it have fresh names
 
 
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
 def _remove_if_dead(folder: Path) -> None:
     try:
-        lock = os.open(folder / _ALIVE, os.O_RDWR | os.O_CLOEXEC)
+        lock = os.open(folder, _FOLDER)
     except OSError:  # another user's, or deleted by another owner
         return
     try:

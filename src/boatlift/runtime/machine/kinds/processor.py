@@ -324,9 +324,10 @@ class MachineProcessor(ABC):
             grown: The bytes by which the state's files grew.
         """
         before, known = self.unsaved, [clock for clock in clocks if clock is not None]
-        since, last = before.since, max([*known, before.last or 0], default=None) if known else before.last
-        if since is None and known:
-            since = max(*known, self._last_due)
+        since, last = before.since, before.last
+        if known:
+            last = max(*known, last or 0)
+            since = max(*known, self._last_due) if since is None else since
         self.unsaved = Unsaved(before.steps + 1, since, last, before.rows + rows, before.bytes + grown)
 
     def saved(self) -> None:

@@ -3,7 +3,7 @@
 import { h, table } from "./dom.js";
 import { ago, bytes, count, moment, short, span, step, steps } from "./format.js";
 import { again, bar, legend } from "./frontiers.js";
-import { arrived, kinds, picture, policy } from "./picture.js";
+import { arrived, kinds, picture, policy, untold } from "./picture.js";
 
 const sum = (list, of) => list.reduce((total, each) => total + of(each), 0);
 
@@ -115,7 +115,7 @@ function processors({ snap, selected, pick }) {
     );
     return [
       [name, h("small", {}, kinds(unit), counts(status, unit.name))],
-      policy(unit.policy),
+      policy(unit),
       rate ? short(rate.rows) : "–",
       took === null ? "–" : short(took),
       rate ? `${Math.round(rate.busy * 100)} %` : "–",
@@ -189,7 +189,8 @@ function details({ snap, selected, pick }) {
       "div",
       {},
       h("h3", {}, unit.executes.join(" › ")),
-      h("p", {}, policy(unit.policy), ` · its steps are by ${unit.order}`),
+      h("p", {}, policy(unit), ` · its steps are by ${unit.order}`),
+      untold(unit) && h("p", { class: "untold" }, `Of its policy, ${untold(unit)}`),
       bar(own, { policy: unit.policy, arrived: arrived(unit, status) }),
       h(
         "dl",

@@ -12,13 +12,19 @@ const POLICIES = {
   History: ["≡", "logs the rows that it takes"],
 };
 
-export function policy(text) {
-  const kind = text.split("(")[0],
+// What the store does not tell of a policy; empty if it tells all.
+export function untold({ unrecorded }) {
+  return unrecorded.length ? `the store does not tell ${unrecorded.join(", ")}` : "";
+}
+
+export function policy(unit) {
+  const text = unit.policy,
+    kind = text.split("(")[0],
     [sign, means] = POLICIES[kind] ?? ["·", ""];
   const number = /(?:every|epochs|seconds)=(\d+)/.exec(text)?.[1] ?? "";
   return h(
     "span",
-    { class: `policy ${kind.toLowerCase()}`, title: `${text}: it ${means}` },
+    { class: `policy ${kind.toLowerCase()}`, title: [`${text}: it ${means}`, untold(unit)].filter(Boolean).join("; ") },
     h("i", { "aria-hidden": "true" }, sign),
     ` ${kind.toLowerCase()} ${number}`.trimEnd(),
   );
@@ -194,6 +200,7 @@ function unitCard(shared, unit, box) {
             event,
             h("b", {}, unit.executes.join(" › ")),
             ` ${unit.policy}`,
+            untold(unit) && [h("br"), untold(unit)],
             h("br"),
             words(own, arrived(unit, snap.status)),
             rates && [h("br"), `busy ${busy} % of the time`],
@@ -207,7 +214,7 @@ function unitCard(shared, unit, box) {
       "span",
       { class: "what" },
       tag ? h("span", { class: "tag" }, tag) : h("span", { class: "kind" }, kinds(unit)),
-      policy(unit.policy),
+      policy(unit),
     ),
     costs
       ? h("span", { class: `cost${moved ? "" : " none"}` }, costInWords(cost, fails))
