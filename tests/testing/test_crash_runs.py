@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from boatlift.errors import InvalidError, UnavailableError, UserCodeError
+from boatlift.spark.tasks.state_memory import MEMORY
 from boatlift.testing import CrashTrial, crash_test
 from support.waiting import until
 
@@ -32,7 +33,8 @@ flow = bl.Dataflow("own")
 rows = flow.source("rows", bl.files("data/*.csv", schema="k INT, v DOUBLE", max_files_per_step=1))
 rows.sink("kept", bl.parquet("kept"))
 rows.sink("told", bl.foreach(lambda rows, step: open("told.txt", "a").write(str(step))))
-sums = rows.group_by("k").agg("sums", F.sum("v").alias("v"), F.count("*").alias("n"))
+kept_in = bl.Lazy(every=2, state="in memory")
+sums = rows.group_by("k").agg("sums", F.sum("v").alias("v"), F.count("*").alias("n"), policy=kept_in)
 sums.sink("answers", bl.sqlite("answers.db", table="sums", key=["k"]))
 sums.sink("shown", bl.stdout())
 sums.sink("changes", bl.parquet("changes"))
@@ -58,6 +60,8 @@ flow = bl.Dataflow("own")
 rows = flow.source("rows", bl.generator({"k": "id % 3"}, rows_per_step=10))
 numbered = rows.transform("numbered", lambda df: df.withColumn("n", counted("k")), deterministic=True)
 numbered.sink("kept", bl.parquet("kept"))
+counts = rows.group_by("k").agg("counts", F.count("*").alias("n"), policy=bl.Lazy(2, state="in memory"))
+counts.sink("counted", bl.stdout())
 """
 
 RANDOM = """
@@ -75,8 +79,10 @@ tagged.sink("kept", bl.parquet("kept"))
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of a user's, and beside it the one for temporary files."""
-    (tmp_path / "tmp").mkdir()
+    """A folder of a user's, and beside it those for temporary files and for states in memory."""
+    for name in ("tmp", "memory"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv(MEMORY, str(tmp_path / "memory"))
     mine = tmp_path / "mine"
     (mine / "data").mkdir(parents=True)
     for number in range(4):
@@ -103,7 +109,7 @@ def everything(folder: Path) -> dict[str, tuple[bytes, int]]:
 
 
 def left_behind(folder: Path) -> list[str]:
-    return sorted(path.name for path in (folder.parent / "tmp").iterdir())
+    return sorted(path.name for name in ("tmp", "memory") for path in (folder.parent / name).iterdir())
 
 
 def test_a_right_dataflow_is_right_and_nothing_of_the_users_is_touched(folder: Path) -> None:
@@ -116,7 +122,7 @@ def test_a_right_dataflow_is_right_and_nothing_of_the_users_is_touched(folder: P
     before = everything(folder)
     trials: list[CrashTrial] = []
     points = ["sink.commit(kept):before:2", "sink.commit(told):after:2", "sink.stage(answers):after:3"]
-    verdict = crash_test("own:flow", points=points, in_parquet=["topic"], on_trial=trials.append)
+    verdict = crash_test("own:flow", points=points, in_parquet="topic", on_trial=trials.append)
     verdict.assert_right()
     assert verdict.right
     assert verdict.text == "right: own:flow holds the same after 3 crashes, seed 0"
@@ -137,14 +143,14 @@ def test_a_right_dataflow_is_right_and_nothing_of_the_users_is_touched(folder: P
 
 def test_a_wrong_dataflow_is_told_with_its_first_row_and_the_command_that_repeats_it(folder: Path) -> None:
     (folder / "own.py").write_text(WRONG)
-    done = boatlift("own:flow", "--at", "sink.commit(kept):before:2", "--steps", "4")
+    done = boatlift("own:flow", "--at", "sink.commit(kept):before:2", "--steps", "4", "--timeout", "500")
     assert done.returncode == 1, done.stderr
     lines = done.stdout.splitlines()
     assert lines[-3] == "wrong: own:flow, 1 of 2 trials; 1 crash, seed 0"
     assert lines[-2].startswith("killed at sink.commit(kept):before:2: sink kept lost {")
     assert "1: killed at sink.commit(kept):before:2: WRONG" in done.stderr
     again = lines[-1].removeprefix("  again: ")
-    assert again == "boatlift crash own:flow --at 'sink.commit(kept):before:2' --steps 4"
+    assert again == "boatlift crash own:flow --at 'sink.commit(kept):before:2' --steps 4 --timeout 500"
     repeated = boatlift(*shlex.split(again)[2:], "--json", "--quiet")
     assert repeated.returncode == 1
     assert repeated.stderr == ""
@@ -167,7 +173,7 @@ def test_two_runs_without_a_crash_that_differ_are_told_as_such(folder: Path, mon
         verdict.assert_right()
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_leaves_no_process_and_no_file(folder: Path, number: int, status: int) -> None:
     """It may come twice, to the whole group: as Ctrl-C does from an impatient user."""
     (folder / "own.py").write_text(WRONG)

@@ -93,6 +93,7 @@ def test_a_wrong_verdict_has_each_wrong_trial_with_the_command_that_repeats_it()
         ({"steps": 0}, "steps is 0"),
         ({"timeout": 0}, "timeout is 0"),
         ({"master": "spark://host:7077"}, "give local\\[2\\]"),
+        ({"points": []}, "points is an empty list: choose 'all', 'sample', or name one crash point"),
     ],
 )
 def test_bad_options_are_refused_before_a_jvm_starts(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -90,6 +91,32 @@ def test_files_are_those_that_are_there_at_the_start(files: Path) -> None:
 def test_steps_bound_files_too(files: Path) -> None:
     planned = flow_of(source_of_files())
     assert names_of(positions(planned, bounds_of(planned, files / "input", 2, {}))) == ["0.csv", "1.csv"]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 4, 9])
+def test_steps_bound_a_file_that_is_taken_in_ranges(files: Path, steps: int) -> None:
+    (files / "data" / "0.csv").write_text("n\n" + "1\n" * 10)
+    planned = flow_of(bl.files("data/*.csv", schema="n INT", max_files_per_step=1, max_bytes_per_step=6))
+    everything = positions(planned, bounds_of(planned, files / "all", None, {}))
+    assert len(everything) == 6, "four ranges, and two files"
+    bounds = bounds_of(planned, files / "input", steps, {})
+    assert positions(planned, json.loads(json.dumps(bounds))) == everything[:steps]
+
+
+@pytest.mark.parametrize("tail", [True, "1 second"])
+def test_steps_bound_a_file_that_grows(files: Path, tail: bool | str) -> None:
+    os.utime(files / "data" / "1.csv", (0, 0))
+    (files / "data" / "0.csv").write_text("n\n" + "1\n" * 10)
+    os.utime(files / "data" / "0.csv", (0, 0))
+    planned = flow_of(source_of_files(tail=tail, max_bytes_per_step=6))
+    everything = positions(planned, bounds_of(planned, files / "all", None, {}))
+    for steps in range(1, len(everything)):
+        found = positions(planned, bounds_of(planned, files / f"input{steps}", steps, {}))
+        taken, expected = (
+            [(file["path"], file["begin"], file["end"]) for position in each for file in position["files"]]
+            for each in (found, everything[:steps])
+        )
+        assert taken == expected
 
 
 def test_files_of_another_folder_are_read_in_their_place(files: Path) -> None:
@@ -203,3 +230,21 @@ def test_twins_are_of_the_same_kind_below_the_folder(files: Path) -> None:
             assert list(twin.held()) == []
     shared = [twins[name].sink.capabilities.shares_transaction for name in ("table", "other")]
     assert len({each and each.shared_place for each in shared}) == 1
+
+
+@pytest.mark.parametrize(
+    ("in_parquet", "groups"),
+    [((), (("a", "b", "c"),)), (("a",), (("b", "c"),)), (("a", "c"), ()), (("other",), (("a", "b", "c"),))],
+)
+def test_what_is_left_of_a_group_is_shown_together(
+    files: Path, in_parquet: tuple[str, ...], groups: tuple[tuple[str, ...], ...]
+) -> None:
+    flow = bl.Dataflow("mine")
+    rows = flow.source("rows", bl.generator(COUNT, rows_per_step=1, steps=1))
+    for name in ("a", "b", "c"):
+        rows.sink(name, bl.sqlite("one.db", table=name, key=["n"]))
+    rows.sink("other", bl.parquet("other"))
+    flow.together("a", "b", "c")
+    planned = plan(flow)
+    found, _ = twinned(planned, files / "sinks", bounds_of(planned, files / "input", None, {}), in_parquet)
+    assert found.groups == groups

@@ -37,8 +37,6 @@ from boatlift.dataflow.contracts import (
 from boatlift.errors import FLOW_AND_STORE, InvalidError, UnavailableError, from_text, to_text
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
     import urllib3
 

@@ -42,8 +42,8 @@ def crash(
         seed: The seed of the sample: the same seed draws the same sample.
         at: This crash point alone, such as sink.commit(kept):before:2; may be repeated.
         steps: The most steps of each source. A generator without end needs it.
-        input: The folder to read in place of the files of a source, as FOLDER or SOURCE=FOLDER; may be repeated. If not
-            given: the files that are there now, of which links are made.
+        input: The folder to read in place of the files of a source, as FOLDER or SOURCE=FOLDER; may be repeated. Write
+            ./day=1 for a folder day=1. If not given: the files that are there now, of which links are made.
         in_parquet: A sink without a twin, such as a topic: a Parquet sink takes its rows. May be repeated.
         timeout: The seconds after which a run counts as one that never ends; 600 if not given.
         master: Spark's master URL, a local one.
@@ -67,8 +67,7 @@ def crash(
         notice(f"{done}: {what}: {'right' if trial.right else 'WRONG'}, {trial.seconds:.1f} s", quiet=quiet)
         done += 1
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stop)
+    _stop_at_signals()
     verdict = crash_test(
         flow,
         input=folders,
@@ -85,9 +84,19 @@ def crash(
     sys.exit(0 if verdict.right else 1)
 
 
+def _stop_at_signals() -> None:
+    from boatlift.testing.crash_runs import STOPPING
+
+    for number in STOPPING:
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup has it ignored
+            signal.signal(number, _stop)
+
+
 def _stop(number: int, _frame: object) -> None:
     """End the crash test, once: nothing interrupts the end of its processes and the removal of its files."""
-    for each in (signal.SIGINT, signal.SIGTERM):
+    from boatlift.testing.crash_runs import STOPPING
+
+    for each in STOPPING:
         signal.signal(each, signal.SIG_IGN)
     if number == signal.SIGINT:
         raise KeyboardInterrupt
@@ -97,7 +106,9 @@ def _stop(number: int, _frame: object) -> None:
 def _folders(given: tuple[str, ...]) -> dict[str, str]:
     folders: dict[str, str] = {}
     for each in given:
-        name, sign, folder = each.rpartition("=")
+        name, sign, folder = each.partition("=")
+        if not sign or "/" in name:
+            name, sign, folder = "", "", each
         if name in folders:
             raise InvalidError("BAD_OPTION", f"--input {each} is the second folder of one source: give one")
         if not folder or (sign and not name):

@@ -10,6 +10,7 @@ twins in a temporary folder, sources have bounds (`twins`), and all trials share
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shlex
@@ -20,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -30,18 +31,22 @@ from boatlift.api.named import check_flow
 from boatlift.errors import InvalidError, UnavailableError
 from boatlift.spark.session.settings import DEFAULT_MASTER
 from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.spark.tasks.state_memory import MEMORY, StateMemory, give_back_memory
 from boatlift.testing.crash import CrashPoint
 from boatlift.testing.crash_verdict import CrashTrial, CrashVerdict
 from boatlift.testing.held import RowsOfSink, compare
 from boatlift.testing.trial import Trial, ask
 
-__all__ = ["BY_THE_CLOCK", "chosen_points", "crash_test"]
+__all__ = ["BY_THE_CLOCK", "STOPPING", "chosen_points", "crash_test"]
 
 SAMPLE = 20
 """How many crash points a sample has."""
 
 TIMEOUT = 600.0
 """The seconds after which a process that has not ended counts as one that never will."""
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals that end a crash test, with all that it has begun."""
 
 _KILLED = -signal.SIGKILL
 BY_THE_CLOCK = ("store.size(log)",)
@@ -59,7 +64,7 @@ def crash_test(
     steps: int | None = None,
     points: str | Sequence[str] = "sample",
     seed: int = 0,
-    in_parquet: Sequence[str] = (),
+    in_parquet: str | Sequence[str] = (),
     master: str = DEFAULT_MASTER,
     conf: Mapping[str, str] | None = None,
     timeout: float = TIMEOUT,
@@ -75,9 +80,9 @@ def crash_test(
         input: A folder to read in place of the files of a source, or source to folder; None for the source's own.
         steps: The most steps of each source; a generator without end needs it.
         points: `sample`: 20 of them, drawn by the seed. `all`: the first, a middle and the last visit of each. Or the
-            crash points themselves, such as `["sink.commit(kept):before:2"]`.
+            crash points themselves, such as `["sink.commit(kept):before:2"]`; one at least.
         seed: Of the sample.
-        in_parquet: Sinks without a twin whose rows a Parquet sink takes instead.
+        in_parquet: Sinks without a twin whose rows a Parquet sink takes instead, or one such sink.
         master: Spark's master URL, a local one.
         conf: Spark settings.
         timeout: The seconds after which a process counts as one that never ends.
@@ -97,18 +102,21 @@ def crash_test(
     fixed = None if isinstance(points, str) else [_point(text) for text in points]
     if fixed is None and points not in ("all", "sample"):
         raise InvalidError("BAD_OPTION", f"points is {points!r}: choose 'all', 'sample', or a list of crash points")
+    if fixed is not None and not fixed:
+        raise InvalidError("BAD_OPTION", "points is an empty list: choose 'all', 'sample', or name one crash point")
     if steps is not None and steps < 1:
         raise InvalidError("BAD_OPTION", f"steps is {steps}: give a whole number from 1")
     if not timeout > 0:
         raise InvalidError("BAD_OPTION", f"timeout is {timeout}: give seconds, more than 0")
     if not master.startswith("local"):
         raise InvalidError("BAD_OPTION", f"master is {master}: a crash test runs on this machine, so give local[2]")
-    options = _options(named, steps, in_parquet)
-    with _temporary() as root:
-        ask(root, steps, named, in_parquet)
+    sinks = [in_parquet] if isinstance(in_parquet, str) else list(in_parquet)
+    options = _options(steps, sinks, master, conf or {}, timeout)
+    with _temporary() as root, _memory() as memory:
+        ask(root, steps, named, sinks)
         places = {"spark.local.dir": str(root / "spark"), "spark.sql.warehouse.dir": str(root / "warehouse")}
         with WarmJvm(master, {**places, **(conf or {})}) as jvm:
-            runs = _Runs(where, root, jvm, timeout, options)
+            runs = _Runs(where, root, {**jvm.environment(), **memory}, timeout, named, options)
             expected, passed = runs.undisturbed()
             trials = [runs.repeated(expected)]
             on_trial(trials[0])
@@ -146,8 +154,17 @@ def chosen_points(passed: Sequence[CrashPoint], points: str, seed: int) -> list[
 class _Runs:
     """The processes of a crash test."""
 
-    def __init__(self, flow: str, root: Path, jvm: WarmJvm, timeout: float, options: Sequence[str]) -> None:
-        self._flow, self._root, self._jvm, self._timeout, self._options = flow, root, jvm, timeout, options
+    def __init__(
+        self,
+        flow: str,
+        root: Path,
+        environment: Mapping[str, str],
+        timeout: float,
+        given: Mapping[str, Path],
+        options: Sequence[str],
+    ) -> None:
+        self._flow, self._root, self._environment, self._timeout = flow, root, environment, timeout
+        self._given, self._options = given, options
         self._number = 0
 
     def undisturbed(self) -> tuple[dict[str, RowsOfSink], list[CrashPoint]]:
@@ -198,7 +215,7 @@ class _Runs:
         command += ["--store", str(trial.folder / "store"), "--trial", str(trial.folder)]
         temporary = self._root / "tmp"
         temporary.mkdir(exist_ok=True)
-        environment = {**self._jvm.environment(), "TMPDIR": str(temporary)}
+        environment = {**self._environment, "TMPDIR": str(temporary)}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         process: subprocess.Popen[bytes] | None = None
         try:
@@ -217,7 +234,8 @@ class _Runs:
 
     def _command(self, point: CrashPoint | None = None) -> str:
         at = [] if point is None else ["--at", str(point)]
-        return shlex.join(["boatlift", "crash", self._flow, *at, *self._options])
+        sources = json.loads((self._root / "bounds.json").read_text("utf-8"))
+        return _again(self._flow, at, self._given, next(iter(sources)), self._options)
 
 
 @contextmanager
@@ -227,8 +245,7 @@ def _uninterrupted() -> Iterator[None]:
         yield
         return
     arrived: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda each, _frame: arrived.append(each)) for number in numbers}
+    before = {number: signal.signal(number, lambda each, _frame: arrived.append(each)) for number in STOPPING}
     try:
         yield
     finally:
@@ -244,6 +261,28 @@ def _temporary() -> Iterator[Path]:
         yield Path(name).resolve()
 
 
+@contextmanager
+def _memory() -> Iterator[dict[str, str]]:
+    """Yield the variable with which states in memory are in a folder of the crash test's.
+
+    The folder is that of an owner: if this process is killed, the next start of a dataflow gives its memory back.
+    """
+    with ExitStack() as ends:
+        with _uninterrupted():
+            folder = _in_memory(ends)
+        yield {} if folder is None else {MEMORY: str(folder)}
+
+
+def _in_memory(ends: ExitStack) -> Path | None:
+    give_back_memory()
+    try:
+        memory = StateMemory()
+    except InvalidError:  # there is none, which a dataflow whose states need one says
+        return None
+    ends.callback(memory.close)
+    return memory.folder
+
+
 def _folders(given: str | Path | Mapping[str, str | Path] | None) -> dict[str, Path]:
     if given is None:
         return {}
@@ -251,13 +290,24 @@ def _folders(given: str | Path | Mapping[str, str | Path] | None) -> dict[str, P
     return {name: Path(folder).absolute() for name, folder in folders.items()}
 
 
-def _options(given: Mapping[str, Path], steps: int | None, in_parquet: Sequence[str]) -> list[str]:
+def _options(
+    steps: int | None, in_parquet: Sequence[str], master: str, conf: Mapping[str, str], timeout: float
+) -> list[str]:
+    """Return the options of the command line that have another value than they have without."""
     options = [] if steps is None else ["--steps", str(steps)]
-    for name, folder in given.items():
-        options += ["--input", f"{name}={folder}" if name else str(folder)]
     for name in in_parquet:
         options += ["--in-parquet", name]
-    return options
+    if master != DEFAULT_MASTER:
+        options += ["--master", master]
+    for name, value in conf.items():
+        options += ["--conf", f"{name}={value}"]
+    return options if timeout == TIMEOUT else [*options, "--timeout", f"{timeout:.15g}"]
+
+
+def _again(flow: str, at: Sequence[str], given: Mapping[str, Path], only: str, options: Sequence[str]) -> str:
+    """Return the command that repeats a trial; the folder for the only source has its name."""
+    inputs = [word for name, folder in given.items() for word in ("--input", f"{name or only}={folder}")]
+    return shlex.join(["boatlift", "crash", flow, *at, *inputs, *options])
 
 
 def _point(text: str) -> CrashPoint:

@@ -74,7 +74,8 @@ def twinned(
     """Return a plan whose sinks are twins below a folder, and whose sources are within bounds; and the twins.
 
     Args:
-        in_parquet: The sinks whose rows a Parquet sink takes, whatever they are.
+        in_parquet: The sinks whose rows a Parquet sink takes, whatever they are. What is left of a group of sinks that
+            are shown together is still shown together.
 
     Raises:
         InvalidError: `[NO_TWIN]` a sink has none; `[BAD_OPTION]` there is no such sink.
@@ -97,7 +98,8 @@ def twinned(
         name: replace(unit, sinks=tuple(sinks[sink.name] for sink in unit.sinks)) for name, unit in plan.units.items()
     }
     processors = {**plan.processors, **sources, **sinks}
-    groups = tuple(group for group in plan.groups if not set(group) & set(replaced))
+    left = (tuple(name for name in group if name not in replaced) for group in plan.groups)
+    groups = tuple(group for group in left if len(group) > 1)
     return replace(
         plan, sources=sources, sinks=sinks, units=units, processors=processors, groups=groups, determinants={}
     ), twins

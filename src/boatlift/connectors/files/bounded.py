@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from boatlift.connectors.files.listing import FilesOptions, Listing
+from boatlift.connectors.kit import SourceWrapper
 from boatlift.dataflow.contracts import Json, Source
 from boatlift.errors import InvalidError
 
@@ -16,7 +18,8 @@ from boatlift.errors import InvalidError
 class FilesInBounds:
     """The bounds of a source of files: a folder with a link to each file, under the file's name.
 
-    A file that grows is copied: its copy does not. Files that are not in a folder need one to be given.
+    A file that grows is copied: its copy does not. Files that are not in a folder need one to be given. If the last of
+    some steps takes a part of a file, the source ends there.
 
     Attributes:
         made: Makes the source of files in a folder.
@@ -50,29 +53,52 @@ class FilesInBounds:
                 (folder / name).symlink_to(listing.path_of(name).resolve())
         bounds = {"folder": str(folder)}
         if steps is not None:
-            taken = self._taken(bounds, steps)
+            ends, cursor = self._taken(bounds, steps)
             for name in names:
-                if name not in taken:
+                if name not in ends:
                     (folder / name).unlink()
+                elif grows:
+                    _cut(folder / name, ends[name])
+            if "part" in cursor:
+                bounds["upto"] = cursor["digest"]
         return bounds
 
     def within(self, bounds: Json) -> Source:
         folder = Path(bounds["folder"])
         listing = Listing(folder) if self.elsewhere else self._listing_below(folder)
-        return self.made(replace(self.options, listing=listing))
+        source = self.made(replace(self.options, listing=listing))
+        return _UpTo(source, bounds["upto"]) if "upto" in bounds else source
 
     def _listing_below(self, folder: Path | None) -> Listing:
         listing: Listing = self.options.listing
         return listing if folder is None else listing.below(folder)
 
-    def _taken(self, bounds: Json, steps: int) -> set[str]:
-        """Return the files of the first steps; of a file that is taken in ranges, all of it."""
+    def _taken(self, bounds: Json, steps: int) -> tuple[dict[str, int], Json]:
+        """Return the files of the first steps, each with the end of what they take of it, and the cursor after them."""
         source = self.within(bounds)
-        cursor, names = source.start(), set[str]()
+        cursor, ends = source.start(), dict[str, int]()
         for _ in range(steps):
             position = source.next(cursor)
             if position is None:
                 break
-            names.update(file["path"] for file in position["files"])
+            ends.update((file["path"], file["end"] if "end" in file else file["size"]) for file in position["files"])
             cursor = source.advance(cursor, position)
-        return names
+        return ends, cursor
+
+
+class _UpTo(SourceWrapper):
+    """Files up to the cursor that has a digest, which is within a file that is taken in ranges."""
+
+    def __init__(self, source: Source, digest: str) -> None:
+        super().__init__(source)
+        self._digest = digest
+
+    def next(self, cursor: Json) -> Json | None:
+        return None if cursor["digest"] == self._digest else self.source.next(cursor)
+
+
+def _cut(path: Path, end: int) -> None:
+    """Cut a copy of a file, and leave the time of its last change, by which it may count as done."""
+    times = path.stat()
+    os.truncate(path, end)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
