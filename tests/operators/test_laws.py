@@ -84,7 +84,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
 def test_every_operator_has_a_case() -> None:
     folders = {path.parent.name for path in Path(__file__).parent.glob("*/case.py")}
     assert folders == {each.__module__.split(".")[2] for each in ON_SPARK.operators}
-    used = {type(each) for each in dataflow_of(CASES).processors.values()}
+    used = {type(each) for each in plan(dataflow_of(CASES)).processors.values()}
     assert set(ON_SPARK.operators) - used == {LateRows}  # what a watermark drops: `watermark/test_task.py`
 
 

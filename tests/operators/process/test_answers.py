@@ -129,7 +129,10 @@ def test_sinks_see_a_step_before_its_state_is_saved(spark: SparkSession) -> None
     program = compile_program(spark, planned, ON_SPARK)
     report = plan_of(planned, program.identity)
     assert report.recorded["linked"] == ["answers"]
-    assert report.jobs["linked"].order == "convergent"
+    assert (report.jobs["linked"].order, report.jobs["linked"].order_why) == (
+        "divergent",
+        "linked asks an external system",
+    )
 
 
 def test_a_call_that_is_not_declared_is_refused(spark: SparkSession) -> None:

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from typing import Any
 
-from operators.laws import OperatorCase, as_row, rows_of
+import boatlift as bl
+from operators.laws import OperatorCase, Rows, as_row, changes_of, rows_of
+
+
+def gathered(rows: bl.Stream, more: bl.Stream) -> bl.Stream:
+    """An aggregate minds no order, so that the merge before it gathers."""
+    from pyspark.sql import functions as F
+
+    return rows.merge("gathers", more).group_by("k").agg("gathered", F.sum("v").alias("v"))
+
+
+def sums(rows: list[dict[str, Any]], more: list[dict[str, Any]]) -> Rows:
+    totals: dict[str, int] = defaultdict(int)
+    for row in [*rows, *more]:
+        totals[row["k"]] += row["v"]
+    return Counter(as_row({"k": key, "v": total}) for key, total in totals.items())
+
 
 CASES = [
     OperatorCase(
@@ -21,4 +38,5 @@ CASES = [
         rows_of,
         chosen=True,
     ),
+    OperatorCase("gathered", gathered, sums, changes_of, chosen=True),
 ]

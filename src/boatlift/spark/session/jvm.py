@@ -56,13 +56,16 @@ def start_jvm(conf: SparkConf) -> Any:
     reading, writing = os.pipe()
     output = JvmOutput(os.fdopen(reading, "rb"))
     ended: PySparkRuntimeError | None = None
+    started: list[subprocess.Popen[bytes]] = []
     try:
-        with _out_of_reach_of_sigterm():
+        with _noted(started):
             gateway: Any = launch_gateway(conf, {"stderr": writing})  # type: ignore[no-untyped-call]
     except PySparkRuntimeError as error:
         ended = error
-    except BaseException as error:  # after Ctrl-C PySpark would leave the JVM running for ever
-        _kill_started(error)
+    except BaseException:  # after Ctrl-C PySpark would leave the JVM running for ever
+        for jvm in started:
+            jvm.kill()
+            jvm.wait()
         raise
     finally:
         os.close(writing)
@@ -79,10 +82,11 @@ def start_jvm(conf: SparkConf) -> Any:
 
 
 @contextmanager
-def _out_of_reach_of_sigterm() -> Iterator[None]:
-    """Start the JVM so that SIGTERM to the process group leaves it alive: the steps under way need it.
+def _noted(processes: list[subprocess.Popen[bytes]]) -> Iterator[None]:
+    """Note the JVM that PySpark starts in this block, before Ctrl-C can interrupt the block.
 
-    PySpark does this for SIGINT, by a function that it passes to `Popen` itself.
+    SIGTERM to the process group leaves it alive: the steps under way need it. PySpark does this for SIGINT, by a
+    function that it passes to `Popen` itself.
     """
     from pyspark import java_gateway
 
@@ -93,7 +97,9 @@ def _out_of_reach_of_sigterm() -> Iterator[None]:
             preexec_fn()
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
-        return popen(command, preexec_fn=prepared, **options)
+        with _interrupted_later():
+            processes.append(popen(command, preexec_fn=prepared, **options))
+        return processes[-1]
 
     vars(java_gateway)["Popen"] = started
     try:
@@ -102,13 +108,20 @@ def _out_of_reach_of_sigterm() -> Iterator[None]:
         vars(java_gateway)["Popen"] = popen
 
 
-def _kill_started(error: BaseException) -> None:
-    """Kill the JVM that PySpark was starting; it is a local variable of the interrupted frame."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        started = frame.f_locals.get("proc")
-        if frame.f_code.co_name == "launch_gateway" and isinstance(started, subprocess.Popen):
-            started.kill()
-            started.wait()
+@contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Put Ctrl-C off to the end of a block; it interrupts the main thread alone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        signal.raise_signal(signal.SIGINT)
 
 
 def death_of_jvm(error: BaseException) -> UnavailableError | None:
