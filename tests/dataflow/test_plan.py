@@ -410,36 +410,52 @@ def test_rows_are_looked_up_for_behind_a_union_but_not_in_its_job() -> None:
     assert units["asked"].reads == ("more", "counts")
 
 
-@pytest.mark.parametrize(
-    ("behind", "united", "merged"),
-    [
-        ("aggregate", False, False),
-        ("recomputation", False, False),
-        ("lookup", False, True),
-        ("merge", False, True),
-        ("gathering", False, True),
-    ],
-)
-@pytest.mark.parametrize("as_they_come", [False, True])
-def test_what_has_other_rows_cannot_be_united_and_what_has_times_of_its_own_only_as_it_comes(
-    behind: str, united: bool, merged: bool, as_they_come: bool
-) -> None:
+@pytest.mark.parametrize("behind", ["aggregate", "lookup", "merge", "gathering"])
+@pytest.mark.parametrize("how", ["union", "merge", "view"])
+def test_any_streams_meet_and_those_with_times_of_their_own_as_they_come(behind: str, how: str) -> None:
     flow, a, b = two_streams()
     counts = b.group_by("k").agg("counts", ANY)
     other = {
         "aggregate": lambda: counts,
         "lookup": lambda: a.lookup("asked", of=counts.by("k")),
         "merge": lambda: a.merge("merged", b),
-        "recomputation": lambda: a.recompute("fit", same),
         "gathering": lambda: a.gather("hours", policy=bl.Batch(seconds=3600)),
     }[behind]()
-    both = a.merge("both", other) if as_they_come else a.union("both", other)
+    query = f"SELECT * FROM clean JOIN {other.name} USING (k)"
+    both = flow.sql("both", query) if how == "view" else getattr(a, how)("both", other)
     both.sink("out", ANY)
     counts.sink("counted", ANY)
-    if merged if as_they_come else united:
-        assert other.name in plan(flow).units["both"].reads
-        return
-    with pytest.raises(bl.InvalidError, match=r"\[BAD_UNION\] both reads"):
+    planned = plan(flow)
+    unit = planned.units["both"]
+    if how == "view" and behind != "aggregate":
+        assert unit.reads == ("both_meeting",)
+        unit = planned.units["both_meeting"]
+    assert other.name in unit.reads
+    same_times = how != "merge" and behind == "aggregate"
+    assert (unit.timing is Timing.EPOCHS) == same_times == planned.rows["both"].source_times
+
+
+@pytest.mark.parametrize("how", ["union", "merge"])
+def test_tables_that_come_whole_cannot_be_united(how: str) -> None:
+    flow, a, b = two_streams()
+    getattr(a, how)("both", b.recompute("fit", same)).sink("out", ANY)
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_UNION\] both reads fit, which gives whole tables"):
+        plan(flow)
+
+
+def test_a_view_of_a_view_behind_a_merge_has_its_times() -> None:
+    flow, a, b = two_streams()
+    a.merge("merged", b)
+    flow.sql("one", "SELECT k FROM merged")
+    flow.sql("two", "SELECT one.k FROM one JOIN b ON one.k = b.k").sink("out", ANY)
+    assert plan(flow).units["two_meeting"].timing is Timing.GATHERED
+
+
+def test_what_brings_streams_together_has_a_name_of_its_own() -> None:
+    flow, a, b = two_streams()
+    a.merge("merged", b).transform("both_meeting", same)
+    flow.sql("both", "SELECT * FROM both_meeting JOIN b USING (k)").sink("out", ANY)
+    with pytest.raises(bl.InvalidError, match=r"\[DUPLICATE_NAME\] both_meeting is the name of what brings"):
         plan(flow)
 
 

@@ -29,27 +29,45 @@ class StreamInTime:
     name: str
 
     def with_watermark(
-        self, name: str, column: str, late_by: str, *, policy: Lazy | Eager | History | None = None
+        self,
+        name: str,
+        column: str,
+        late_by: str,
+        *,
+        max_ahead: str | None = None,
+        idle_after: str | None = None,
+        policy: Lazy | Eager | History | None = None,
     ) -> Stream:
         """Declare how late rows can be: later rows are dropped and counted, and event time passes for what follows.
 
         The watermark after a step is the latest time of all rows so far, less `late_by`. A row is late if it is before
         the watermark after the step before. Rows without a time are never late. Windows close, timers in event time
-        fire and state expires by the watermark.
+        fire and state expires by the watermark. Where streams meet, the least of their watermarks holds.
 
         Args:
             name: The processor's name.
             column: The column with the time of a row, a timestamp.
             late_by: The allowed lateness, as in `"10 minutes"`; `"0 seconds"` if rows come in order.
+            max_ahead: A period, as in `"1 hour"`: a row whose time is further ahead of the recorded clock moves no
+                watermark, so that one wrong clock closes no windows.
+            idle_after: A period, as in `"5 minutes"`: if no row has come for so long, the watermark goes on with the
+                recorded clock, so that an idle stream holds up no other. The dataflow needs ticks for it
+                (`bl.Dataflow(…, tick="1 second")`).
             policy: The cost of a crash.
 
+        Raises:
+            InvalidError: `[BAD_OPTION]` a period is none; `idle_after` without ticks.
+
         Examples:
-            >>> timely = flights.with_watermark("timely", "at", "10 minutes")
+            >>> timely = flights.with_watermark("timely", "at", "10 minutes", max_ahead="1 day")
         """
         columns_named(self.name, "with_watermark", (column,))
-        milliseconds = lateness_in(late_by, f"{name}: late_by")
+        flow, milliseconds = self.dataflow, lateness_in(late_by, f"{name}: late_by")
+        ahead = None if max_ahead is None else lateness_in(max_ahead, f"{name}: max_ahead")
+        idle = None if idle_after is None else lateness_in(idle_after, f"{name}: idle_after")
+        reads = (self.name,) if idle is None else (self.name, flow.tick.name)
         chosen = policy_of_state(name, policy, "the watermark")
-        return self.dataflow.add(Watermark(checked_name(name), (self.name,), chosen, column, milliseconds))
+        return flow.add(Watermark(checked_name(name), reads, chosen, column, milliseconds, ahead, idle))
 
     def lateness(self, name: str, column: str, late_by: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
         """Return `with_watermark`, of which this is the old name.
@@ -76,7 +94,15 @@ class StreamInTime:
                 f"{name}: {self.name} drops no late rows: call late_rows on what with_watermark(…) returns",
             )
         chosen = policy_of_state(name, policy, "the watermark")
-        late = LateRows(checked_name(name), timely.reads, chosen, timely.column, timely.lateness_ms)
+        late = LateRows(
+            checked_name(name),
+            timely.reads,
+            chosen,
+            timely.column,
+            timely.lateness_ms,
+            timely.max_ahead_ms,
+            timely.idle_ms,
+        )
         return self.dataflow.add(late, self.name)
 
     def bad_rows(self, name: str, *, policy: Lazy | Eager | History | None = None) -> Stream:

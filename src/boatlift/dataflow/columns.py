@@ -33,3 +33,12 @@ def literal(text: str) -> str:
     """Return a text as an SQL literal, whatever `spark.sql.parser.escapedStringLiterals` is."""
     plain = "'" not in text and "\\" not in text
     return f"'{text}'" if plain else f"CAST(X'{text.encode().hex()}' AS STRING)"
+
+
+OF_MEETING = "_of"
+"""The first column of rows of streams that have met: the number of a row's stream."""
+
+
+def meeting_column(place: int, column: str) -> str:
+    """Return the name of a stream's column among those of all streams that have met."""
+    return f"{place}.{column}"

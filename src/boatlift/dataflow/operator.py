@@ -129,6 +129,14 @@ class Operator(ABC):
         """Return the operator in the form that takes all that has come as one step; itself if there is none."""
         return self
 
+    def after_meeting(self, inputs: Sequence[Rows]) -> tuple[Operator, ...]:  # noqa: ARG002
+        """Return the operators that take its inputs if these have different times; itself alone if they do not.
+
+        Args:
+            inputs: The kinds of the rows of `reads`, in that order.
+        """
+        return (self,)
+
     def describe(self) -> Json:
         """Return its options: a plan shows them beside kind, policy and reads, and a store records them.
 

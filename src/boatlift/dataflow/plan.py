@@ -198,8 +198,28 @@ def _divided(name: str, processors: Mapping[str, Processor], ticks: SourceSpec |
     unread = next((each for each in processors if each not in read and each not in ends), None)
     if unread is not None:
         raise InvalidError("EMPTY_DATAFLOW", f"nothing reads {unread}: give it a sink, or remove it")
+    processors = _after_meetings(processors)
     processors = with_gathering(processors, _rows(processors))
     return Plan(name, processors, sources, units_of(processors), sinks, _rows(processors), ticks)
+
+
+def _after_meetings(processors: Mapping[str, Processor]) -> dict[str, Processor]:
+    """Return the processors of a dataflow, with others in the place of those whose inputs have different times."""
+    made: dict[str, Processor] = {}
+    rows = _rows(processors)
+    for name, processor in processors.items():
+        if isinstance(processor, SourceSpec | SinkSpec):
+            made[name] = processor
+            continue
+        for each in processor.after_meeting([rows[read] for read in processor.reads]):
+            if each.name != name and each.name in processors:
+                raise InvalidError(
+                    "DUPLICATE_NAME",
+                    f"{each.name} is the name of what brings the streams of {name} together: rename the processor that "
+                    "has it",
+                )
+            made[each.name] = each
+    return made
 
 
 def _can_be_asked(processor: Processor) -> bool:

@@ -184,10 +184,6 @@ STATE = ""
 """The name of the only part of a state."""
 
 
-NO_WATERMARK = -(1 << 62)
-"""The watermark of a stream without rows: earlier than every time."""
-
-
 class KernelTime(Enum):
     """The time of a kernel, by which timers are due, windows close and state expires."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.operator import Operator, Timing
-from boatlift.dataflow.rows import RowKind, Rows, not_all_new, one_order
+from boatlift.dataflow.rows import RowKind, Rows, one_order
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -17,11 +17,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _OfSeveralStreams(Operator):
-    """Has the rows of several streams of new rows."""
+    """Has the rows of several streams, which are changes if those of one stream are."""
 
-    def _refuse_changes(self, taken: Rows) -> None:
-        if taken.kind is not RowKind.APPEND:
-            raise InvalidError("BAD_UNION", not_all_new(self.name, taken, "unite the streams of new rows before it"))
+    def _kind(self, inputs: Sequence[Rows]) -> RowKind:
+        table = next((each for each in inputs if each.kind is RowKind.TABLE), None)
+        if table is not None:
+            raise InvalidError(
+                "BAD_UNION",
+                f"{self.name} reads {table.origin}, which gives {table.kind.value}: unite the streams before it",
+            )
+        return RowKind.CHANGES if any(each.kind is RowKind.CHANGES for each in inputs) else RowKind.APPEND
 
     def fuses(self, read: int) -> bool:
         del read
@@ -42,15 +47,13 @@ class Union(_OfSeveralStreams):
     of_steps = ""
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
-        for taken in inputs:
-            self._refuse_changes(taken)
-            if not taken.source_times:
-                raise InvalidError(
-                    "BAD_UNION",
-                    f"{self.name} reads {taken.origin}, which is behind a lookup, a merge or a batch and has "
-                    "times of its own: unite before that, or merge",
-                )
-        return Rows(self.name, ordered_within=one_order(inputs))
+        source_times = all(each.source_times for each in inputs)
+        return Rows(self.name, self._kind(inputs), source_times, ordered_within=one_order(inputs))
+
+    def after_meeting(self, inputs: Sequence[Rows]) -> tuple[Operator, ...]:
+        """Return a merge if one of the streams has times of its own, as behind a lookup: their steps do not meet."""
+        same = all(each.source_times for each in inputs)
+        return (self if same else Merge(self.name, self.reads, self.policy),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +69,7 @@ class Merge(_OfSeveralStreams):
     timing = Timing.ARRIVAL
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
-        for taken in inputs:
-            self._refuse_changes(taken)
-        return Rows(self.name, source_times=False, ordered_within=one_order(inputs))
+        return Rows(self.name, self._kind(inputs), source_times=False, ordered_within=one_order(inputs))
 
     def gathered(self) -> GatheredMerge:
         return GatheredMerge(self.name, self.reads, self.policy)

@@ -39,6 +39,7 @@ from boatlift.spark.jobs.row_steps import RowSteps
 from boatlift.spark.jobs.set_aside import SetAside
 from boatlift.spark.jobs.states import kernel_with_rows
 from boatlift.spark.jobs.steps import HasSteps, Steps
+from boatlift.spark.jobs.watermarks import input_watermarks
 from boatlift.spark.session.environment import environment
 from boatlift.spark.session.jvm import check_jvm, death_of_jvm
 from boatlift.spark.session.worker_pools import pass_credentials
@@ -189,6 +190,7 @@ class SparkEngine:
             self._background,
             self._job,
             dict(beginning.executed),
+            input_watermarks(units),
         )
         self._steps = {name: self._steps_of(unit) for name, unit in units.items()}
         for name, each in self.plan.sources.items():

@@ -77,10 +77,10 @@ class Bounds:
 
     Args:
         streams: The RDD number of each empty frame that represents a stream, to the stream.
-        columns: Stream to its column with the event time.
+        columns: Stream to its columns with the event time.
     """
 
-    def __init__(self, nodes: CatalystPlan, streams: Mapping[int, str], columns: Mapping[str, str]) -> None:
+    def __init__(self, nodes: CatalystPlan, streams: Mapping[int, str], columns: Mapping[str, tuple[str, ...]]) -> None:
         self._nodes, self._streams, self._columns = nodes, streams, columns
 
     def of(self, node: Node) -> dict[ColumnPlace, Bound]:
@@ -115,7 +115,7 @@ class Bounds:
                 return {}
 
     def column(self, node: Node) -> int | None:
-        """Return the place of a column whose values are never before the watermark of the one stream; None: none."""
+        """Return the place of a column whose values are never before the least watermark of the streams; None: none."""
         known = self.of(node)
         for place, attribute in enumerate(self._nodes.output(node)):
             bound = known.get((self._nodes.id(attribute), None))
@@ -234,7 +234,7 @@ class Bounds:
         if stream is None or stream not in self._columns:
             return {}
         bound = Bound(frozenset({(stream, 0)}))
-        named = (each for each in self._nodes.output(node) if str(each.name()) == self._columns[stream])
+        named = (each for each in self._nodes.output(node) if str(each.name()) in self._columns[stream])
         return {(self._nodes.id(each), None): bound for each in named}
 
     def _of_sessions(self, aggregate: Node, known: _BoundedColumns) -> _BoundedColumns:

@@ -88,7 +88,7 @@ class Query:
     grows: bool = False
     """Whether the result is append-only."""
     bounded: int | None = None
-    """The place of a result column that is never before the watermark of the only stream."""
+    """The place of a result column that is never before the least watermark of the streams."""
 
     @property
     def only_appends(self) -> bool:
@@ -116,8 +116,8 @@ class QueryKit:
     """The RDD number of each empty frame that represents a stream, to the stream."""
     growing: AbstractSet[str]
     """The append-only streams."""
-    bounded: Mapping[str, str]
-    """Stream to its column with the event time of its watermark."""
+    bounded: Mapping[str, tuple[str, ...]]
+    """Stream to its columns with the event time of its watermark."""
     schema_of: SchemaOf
     layout_of: LayoutOf
     most_iterations: int
@@ -133,7 +133,7 @@ def query_of(node: Node, kit: QueryKit) -> Query:
     cutting = _Cutting(kit)
     node = normal_form(node, kit.nodes, kit.view)
     result = cutting.flow(node)
-    bounded = cutting.bounds.column(node) if len(kit.streams) == 1 else None
+    bounded = cutting.bounds.column(node)
     return Query(tuple(cutting.stages), result, node, cutting.grows(node), bounded)
 
 

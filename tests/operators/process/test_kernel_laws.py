@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from boatlift.kernels.kernel import ROWS_INPUT
-from boatlift.kernels.step_state import NO_WATERMARK, STATE
+from boatlift.kernels.step_state import STATE
 from boatlift.operators.process.arrow import ArrowProgram
 from boatlift.operators.process.by_key import ByKey
 from boatlift.operators.process.kernel import KERNEL_TIME, ProcessKernel
 from boatlift.operators.process.operator import TimerTime
 from boatlift.state.newest import NewestCodec
+from boatlift.storage.records.payloads import NO_WATERMARK
 from kernels.kernel_laws import KernelCase, KernelLaws, Step
 from support.rows.keyed_state import Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
 

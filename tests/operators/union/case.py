@@ -23,7 +23,22 @@ def sums(rows: list[dict[str, Any]], more: list[dict[str, Any]]) -> Rows:
     return Counter(as_row({"k": key, "v": total}) for key, total in totals.items())
 
 
+def of_changes(rows: bl.Stream, more: bl.Stream) -> bl.Stream:
+    """Changes of one stream, and new rows of another."""
+    from pyspark.sql import functions as F
+
+    newest = more.group_by("k").agg("union-newest", F.max("v").alias("v"))
+    return rows.transform("union-plain", lambda df: df.select("k", "v")).union("united", newest)
+
+
+def all_and_newest(rows: list[dict[str, Any]], more: list[dict[str, Any]]) -> Rows:
+    newest = {row["k"]: max(each["v"] for each in more if each["k"] == row["k"]) for row in more}
+    every = [*((row["k"], row["v"]) for row in rows), *newest.items()]
+    return Counter(as_row({"k": key, "v": value}) for key, value in every)
+
+
 CASES = [
+    OperatorCase("united", of_changes, all_and_newest, changes_of),
     OperatorCase(
         "union",
         lambda rows, more: rows.union("union", more),

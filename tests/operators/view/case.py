@@ -53,7 +53,26 @@ def first_two(rows: Given, _more: Given) -> Rows:
     )
 
 
+MET = """
+    SELECT a.k, a.v, b.n FROM `met-merged` a
+    JOIN (SELECT k, count(*) AS n FROM more GROUP BY k) b ON a.k = b.k WHERE a.x < 0.5
+"""
+
+
+def build_met(rows: bl.Stream, more: bl.Stream) -> bl.Stream:
+    """A view of a stream with times of its own, and of one without."""
+    rows.merge("met-merged", more)
+    return rows.dataflow.sql("met", MET)
+
+
+def met(rows: Given, more: Given) -> Rows:
+    counts = Counter(row["k"] for row in more)
+    rows = [row for row in [*rows, *more] if row["x"] < 0.5 and row["k"] in counts]
+    return Counter(as_row({"k": row["k"], "v": row["v"], "n": counts[row["k"]]}) for row in rows)
+
+
 CASES = [
+    OperatorCase("met", build_met, met, changes_of, chosen=True),
     OperatorCase(
         "view",
         lambda rows, _more: rows.dataflow.sql("view", "SELECT k, v + 1 AS v FROM rows WHERE x < 0.75"),

@@ -10,17 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boatlift.kernels.step_state import NO_WATERMARK
-from boatlift.operators.watermark.task import WatermarkTask, watermark_after
+from boatlift.kernels.step_state import StepTime
+from boatlift.operators.watermark.task import WatermarkTask, idle_watermark, watermark_after
 from boatlift.spark.tasks.stage import Output, StageTask, TaskReceipt
 from boatlift.spark.tasks.staging import ArrowStager
+from boatlift.storage.records.payloads import NO_WATERMARK
 
 BOUND = 1_000
 """In milliseconds; times of rows are in microseconds."""
 
+CLOCK = 2_000
+
 
 def judged(
-    folder: Path, *batches: list[int | None], bound: int = BOUND, late: bool = False, kind: pa.DataType | None = None
+    folder: Path,
+    *batches: list[int | None],
+    bound: int = BOUND,
+    late: bool = False,
+    kind: pa.DataType | None = None,
+    max_ahead: int | None = None,
 ) -> tuple[TaskReceipt, list[int | None]]:
     """Return the receipt of a task, and the times of the rows that it hands on."""
     kind = kind or pa.timestamp("us", "UTC")
@@ -30,7 +38,8 @@ def judged(
         pa.record_batch({"at": pa.array(each, kind), "_row_hash": np.arange(len(each), dtype=np.int64)})
         for each in batches
     ]
-    receipt = WatermarkTask(stage, "at", late).run(3, 0, iter(given), bound)
+    clock = StepTime(bound, bound, 0, CLOCK)
+    receipt = WatermarkTask(stage, "at", late, max_ahead).run(3, 0, iter(given), clock)
     staged = receipt.staged["out"]
     if staged is None:
         return receipt, []
@@ -91,4 +100,42 @@ def test_the_bound_follows_the_latest_of_all_tasks_and_never_goes_back(
         after = watermark_after(bound, receipts, lateness)
         assert after == watermark_after(bound, receipts[::-1], lateness)
         assert after == max([bound, *(time - lateness for time in times if time is not None)])
+        bound = after
+
+
+def test_a_time_too_far_ahead_of_the_clock_moves_nothing_and_its_row_is_handed_on(tmp_path: Path) -> None:
+    times = [1_500_000, 2_500_000, 2_501_000, 9_000_000_000_000, None, 1]
+    receipt, handed = judged(tmp_path, times, max_ahead=500)
+    assert handed == times[:5]
+    assert receipt.report == {"late": 1, "ahead": 2, "untimed": 1, "latest": 2_500}
+    assert judged(tmp_path, times)[0].report["latest"] == 9_000_000_000
+
+
+def test_an_idle_stream_goes_on_with_the_clock_from_where_its_rows_have_left_it() -> None:
+    moved = (7_000, 100_000)
+    assert idle_watermark(moved, 100_000, 1_000, 5_000) == 7_000
+    assert idle_watermark(moved, 104_999, 1_000, 5_000) == 7_000
+    assert idle_watermark(moved, 105_000, 1_000, 5_000) == 7_000
+    assert idle_watermark(moved, 105_001, 1_000, 5_000) == 7_001
+    assert idle_watermark(moved, 165_000, 1_000, 5_000) == 67_000
+
+
+def test_before_its_first_row_an_idle_stream_takes_the_clock_for_the_time_of_rows() -> None:
+    moved = (NO_WATERMARK, 100_000)
+    assert idle_watermark(moved, 104_999, 1_000, 5_000) == NO_WATERMARK
+    assert idle_watermark(moved, 105_000, 1_000, 5_000) == 99_000
+
+
+@given(st.integers(0, 50), st.integers(0, 50), st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=20))
+def test_an_idle_watermark_never_goes_back(lateness: int, idle: int, steps: list[tuple[int, bool]]) -> None:
+    """Law: as the clock rises, with rows or without, the watermark rises; with rows it is at least what they set."""
+    clock, bound, moved = 100, NO_WATERMARK, (NO_WATERMARK, 100)
+    for passed, has_row in steps:
+        clock += passed
+        after = bound
+        if has_row:
+            after = max(bound, clock - lateness)
+            moved = (after, clock)
+        after = max(after, idle_watermark(moved, clock, lateness, idle))
+        assert after >= bound
         bound = after

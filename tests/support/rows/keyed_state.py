@@ -21,14 +21,15 @@ import xxhash
 from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
 from boatlift.kernels.aggregate.layout import VARIANCES
 from boatlift.kernels.kernel import ROWS_INPUT, Kernel, StepOutput
-from boatlift.kernels.step_state import NO_WATERMARK, STATE, StepState, StepTime
+from boatlift.kernels.step_state import STATE, StepState, StepTime
 from boatlift.runtime.machine.instructions import Message, StepInput
 from boatlift.spark.jobs.state_parts import drop_expired, times_of
+from boatlift.spark.jobs.watermarks import InputWatermarks
 from boatlift.state.digest import digest
 from boatlift.state.key_groups import ALL_KEY_GROUPS, Share
 from boatlift.state.merge import merge_runs
 from boatlift.state.opened import RunsOnDemand
-from boatlift.storage.records.payloads import RunsPayload, to_json
+from boatlift.storage.records.payloads import NO_WATERMARK, RunsPayload, to_json
 from boatlift.storage.records.records import RunRef
 
 Row = tuple[Any, ...]
@@ -352,7 +353,7 @@ class Execution:
             bounds = (self.now(number - 1) if number else NO_WATERMARK, self.now(number))
             sent = RunsPayload((), 0, "", self.now(number), number, bounds=bounds)
             takes.append(StepInput(number, (Message("rows", number, to_json(sent)),)))
-        return times_of(self.kernel.time, takes, None)[-1].time
+        return times_of(self.kernel.time, takes, None, InputWatermarks(("a",), {"rows": "a"}))[-1].time
 
     def _path_of(self, paths: dict[str, Path], part: str) -> Path:
         paths[part] = self.path()

@@ -83,7 +83,13 @@ def compile_lookup(operator: Lookup, inputs: Sequence[Columns], kit: Kit) -> Com
             "SCHEMA_MISMATCH", f"{operator.name} has two columns {', '.join(twice)}: name its tables otherwise"
         )
     return CompiledLookup(
-        columns=Columns(operator.name, StructType(fields)),
+        columns=Columns(
+            operator.name,
+            StructType(fields),
+            has_watermark=takes.has_watermark,
+            watermark_column=takes.watermark_column,
+            without_watermark=takes.without_watermark,
+        ),
         lookup=operator,
         takes=takes,
         arrow=kit.arrow_of(takes.schema),

@@ -15,9 +15,9 @@ import pyarrow as pa
 from pyspark.sql.types import ArrayType, Row, StructType
 
 from boatlift.errors import UserCodeError
-from boatlift.kernels.step_state import NO_WATERMARK
 from boatlift.operators.process.batch import KeyedBatch, Processed, Timers
 from boatlift.operators.process.rows import microseconds, moment, rows_of, table_of
+from boatlift.storage.records.payloads import NO_WATERMARK
 
 _YEAR_1 = -62_135_596_800_000
 """The first time that Python has, in milliseconds since 1970."""

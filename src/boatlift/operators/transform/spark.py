@@ -67,6 +67,7 @@ def compile_transform(operator: Transform, inputs: Sequence[Columns], kit: Kit) 
             takes.of_step or MARK in analysed_text(frame),
             keys,
             has_watermark=takes.has_watermark,
+            without_watermark=takes.without_watermark,
             watermark_column=None if takes.watermark_column is None else passed_on(frame, takes.watermark_column),
         ),
         fingerprint=_fingerprint(operator, takes, plain, kit),

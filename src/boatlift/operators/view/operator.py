@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from boatlift.dataflow.contracts import Json
-from boatlift.dataflow.operator import KeyedOperator
+from boatlift.dataflow.operator import KeyedOperator, Operator
+from boatlift.dataflow.policies import Ephemeral
 from boatlift.dataflow.rows import RowKind, Rows
 from boatlift.errors import InvalidError
+from boatlift.operators.view.meeting import Meeting, OfMeeting
 from boatlift.operators.view.mutual import MutualBodies
 
 if TYPE_CHECKING:
@@ -71,13 +73,13 @@ class View(KeyedOperator):
                     "BAD_VIEW",
                     f"{self.name} reads {taken.origin}, which gives {taken.kind.value}: a view takes rows and changes",
                 )
-            if len(inputs) > 1 and not taken.source_times:
-                raise InvalidError(
-                    "BAD_VIEW",
-                    f"{self.name} reads {taken.origin}, which is behind a lookup, a merge or a batch and has "
-                    "times of its own: a view over several streams takes streams that have the times of sources",
-                )
-        return Rows(self.name, RowKind.CHANGES)
+        return Rows(self.name, RowKind.CHANGES, source_times=all(each.source_times for each in inputs))
+
+    def after_meeting(self, inputs: Sequence[Rows]) -> tuple[Operator, ...]:
+        if len(inputs) == 1 or all(each.source_times for each in inputs):
+            return (self,)
+        met = Meeting(f"{self.name}_meeting", self.reads, Ephemeral())
+        return met, replace(self, reads=(met.name,), query=OfMeeting(self.name, self.query, self.reads))
 
     def fuses(self, read: int) -> bool:
         del read

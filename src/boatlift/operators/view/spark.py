@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -17,14 +17,16 @@ from boatlift.errors import InvalidError
 from boatlift.operators.view.cuts import CutQuery, CutsFound
 from boatlift.operators.view.frames import ViewFrames
 from boatlift.operators.view.kept import kept_rows_of
+from boatlift.operators.view.meeting import Meeting
 from boatlift.operators.view.mutual import OF, check_columns, column_of
 from boatlift.operators.view.operator import View
 from boatlift.operators.view.queried import queried
 from boatlift.operators.view.steps import ViewSteps
 from boatlift.operators.view.trial import refused_by_spark, try_stages
 from boatlift.spark.compile.keyed import declared_columns
-from boatlift.spark.compile.operator import Columns, Compiled, KeptRows, Kit
+from boatlift.spark.compile.operator import Columns, Compiled, KeptRows, Kit, meeting
 from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.compile.united import compile_meeting
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.plan_cache import SmallStep
 from boatlift.spark.jobs.steps import Empty, HasSteps
@@ -130,7 +132,7 @@ def _compiled(operator: View, inputs: Sequence[Columns], kit: Kit) -> CompiledVi
         operator.name,
         streams,
         growing,
-        _has_watermark(operator, inputs),
+        _timed_columns(operator, inputs),
         schema_of,
         partial(layout_of, schema_of=schema_of, null_on_overflow=_conf(kit, "spark.sql.ansi.enabled") != "true"),
         int(_conf(kit, "spark.sql.cteRecursionLevelLimit")),
@@ -151,15 +153,10 @@ def _compiled(operator: View, inputs: Sequence[Columns], kit: Kit) -> CompiledVi
     try_stages(query, jobs, rows, nodes, operator.name)
     known = {nodes.rdd_of(leaf): columns.keys for leaf, columns in zip(leaves, inputs, strict=True)}
     keys = unique_keys(plan, nodes, known)
+    columns = meeting(Columns(operator.name, schema, changes=True, keys=keys), inputs)
+    bounded = None if query.bounded is None or not columns.has_watermark else names[query.bounded]
     return CompiledView(
-        columns=Columns(
-            operator.name,
-            schema,
-            changes=True,
-            keys=keys,
-            has_watermark=len(inputs) == 1 and inputs[0].has_watermark,
-            watermark_column=None if query.bounded is None else names[query.bounded],
-        ),
+        columns=replace(columns, watermark_column=bounded),
         fingerprint=_fingerprint(frame, jobs, reads, nodes),
         query=query,
         jobs=jobs,
@@ -186,14 +183,12 @@ def _cut(operator: View, frames: Mapping[str, DataFrame], nodes: CatalystPlan) -
     return frame
 
 
-def _has_watermark(operator: View, inputs: Sequence[Columns]) -> dict[str, str]:
-    """Return the streams with a watermark, each with the column of its times."""
+def _timed_columns(operator: View, inputs: Sequence[Columns]) -> dict[str, tuple[str, ...]]:
+    """Return the streams with a watermark, each with the columns of its times."""
     streams = zip(operator.reads, inputs, strict=True)
-    return {
-        name: columns.watermark_column
-        for name, columns in streams
-        if columns.has_watermark and columns.watermark_column is not None
-    }
+    times = {name: (each.watermark_column, *each.further_times) for name, each in streams if each.has_watermark}
+    known = {name: tuple(each for each in columns if each is not None) for name, columns in times.items()}
+    return {name: columns for name, columns in known.items() if columns}
 
 
 def _leaf(columns: Columns, nodes: CatalystPlan) -> DataFrame:
@@ -309,4 +304,4 @@ def _read_by(leaf: Any, streams: dict[int, str], nodes: CatalystPlan) -> str | N
             return None
 
 
-COMPILERS = {View: compile_view}
+COMPILERS = {View: compile_view, Meeting: compile_meeting}

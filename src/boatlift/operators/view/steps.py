@@ -23,10 +23,10 @@ from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.diagnosis import is_of_an_expression
-from boatlift.spark.jobs.inputs import Inputs
 from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.state_parts import StateParts, drop_expired
 from boatlift.spark.jobs.steps import Steps
+from boatlift.spark.jobs.watermarks import InputWatermarks
 from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.storage.records.payloads import RunsPayload, payload_of
@@ -38,63 +38,59 @@ from boatlift.views.view_job import PlacedNode, ViewJob
 
 
 class ViewTimes:
-    """The event time of a view: the watermarks of the units that it reads, by which rows of its state expire.
+    """The event time of a view: the watermarks of the streams that it reads, by which rows of its state expire.
 
     Args:
         unit: The unit.
         placed: Its kernel nodes.
+        watermarks: Those of the unit's input.
 
     Attributes:
         columns: Part to the column by which its rows expire.
     """
 
-    def __init__(self, unit: CompiledUnit, placed: Sequence[PlacedNode]) -> None:
+    def __init__(self, unit: CompiledUnit, placed: Sequence[PlacedNode], watermarks: InputWatermarks) -> None:
         expiries = {part_name(str(each.stage), part): found for each in placed for part, found in each.expiries.items()}
         self.columns: dict[str, ExpiryColumn] = {part: column for part, (column, _) in expiries.items()}
         self._bounds = {part: bound for part, (_, bound) in expiries.items()}
         body = unit.unit.body
         assert isinstance(body, OperatorTree)
-        self._units = {
-            each.operator.name if isinstance(each, OperatorTree) else each: (
-                tuple(each.leaves()) if isinstance(each, OperatorTree) else (each,)
+        self._watermarks = watermarks
+        self._paths = {
+            each.operator.name if isinstance(each, OperatorTree) else each: watermarks.behind(
+                set(each.leaves()) if isinstance(each, OperatorTree) else {each}
             )
             for each in body.inputs
         }
 
     @staticmethod
     def watermarks_before(state: Any) -> dict[str, int]:
-        """Return the last watermark of each unit that a state records; none before the first step."""
+        """Return the newest watermark of each path that a state records; none before the first step."""
         before = None if state is None else payload_of(state)
         assert before is None or isinstance(before, RunsPayload)
         return dict((None if before is None else before.heard) or {})
 
-    def input_watermarks(self, take: StepInput, state: Any, inputs: Inputs) -> dict[str, int]:
-        """Return the last watermark of each unit up to a step; none if no row expires.
+    def input_watermarks(self, take: StepInput, state: Any) -> dict[str, int]:
+        """Return the newest watermark of each path up to a step; none if no row expires.
 
         Args:
             take: The step.
             state: The payload of the state before it.
-            inputs: Finds the senders of messages.
         """
         if not self._bounds:
             return {}
-        watermarks = self.watermarks_before(state)
-        for message in take.inputs:
-            sent = None if message.payload is None else payload_of(message.payload)
-            if isinstance(sent, RunsPayload) and sent.bounds is not None:
-                watermarks[inputs.sender(message)] = sent.bounds[1]
-        return watermarks
+        return self._watermarks.heard(self.watermarks_before(state), self._watermarks.of(take.inputs))
 
     def passed(self, watermarks: Mapping[str, int]) -> dict[str, int]:
         """Return the time that has passed for each part whose rows expire, if any has.
 
         Args:
-            watermarks: The last watermark of each unit.
+            watermarks: The newest watermark of each path.
         """
         streams = {
-            stream: min(watermarks[unit] for unit in units)
-            for stream, units in self._units.items()
-            if all(unit in watermarks for unit in units)
+            stream: min(watermarks[path] for path in paths)
+            for stream, paths in self._paths.items()
+            if paths and all(path in watermarks for path in paths)
         }
         passed = {part: bound.at(streams) for part, bound in self._bounds.items()}
         return {part: time for part, time in passed.items() if time is not None}
@@ -127,7 +123,7 @@ class ViewSteps(Steps):
         self._apart = [each for job in view_jobs for each in job.apart()]
         placed = [each for job in view_jobs for each in job.nodes]
         codecs = {part_name(str(each.stage), part): codec for each in placed for part, codec in each.node.parts.items()}
-        self._times = ViewTimes(unit, placed)
+        self._times = ViewTimes(unit, placed, jobs.watermarks[unit.name])
         self._state = StateParts(unit.name, jobs, codecs, self._times.columns, jobs.planner.memory_of(unit))
         self._loops = any(isinstance(each.node, LoopNode) for each in placed)
         versions = [version(each) for each in ("boatlift", "pyspark", "pyarrow", "numpy")]
@@ -165,7 +161,7 @@ class ViewSteps(Steps):
             raise
         finally:
             removed(jobs.inputs.path(run) for runs in step.channels.values() for run in runs)
-        watermarks = self._times.input_watermarks(take, state, jobs.inputs)
+        watermarks = self._times.input_watermarks(take, state)
         passed = self._times.passed(watermarks)
         drop_expired(step.held, passed)
         kept = self._state.payload(step.held, history=step.history, heard=watermarks or None)

@@ -41,7 +41,14 @@ def _content(payload: Any) -> Any:
     known = payload_of(payload)
     if isinstance(known, SourcePayload):
         return [known.position, known.clock, known.seed]
-    return [known.rows, known.digest, known.clock, known.seed, known.bounds]
+    return [
+        known.rows,
+        known.digest,
+        known.clock,
+        known.seed,
+        known.bounds,
+        *([known.bounds_by] if known.bounds_by else []),
+    ]
 
 
 class UnfinishedIterations:

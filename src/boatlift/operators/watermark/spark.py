@@ -12,10 +12,20 @@ from pyspark.sql.types import TimestampType
 
 from boatlift.dataflow.columns import WEIGHT, quoted
 from boatlift.errors import InvalidError
-from boatlift.kernels.step_state import NO_WATERMARK, StepTime
+from boatlift.kernels.step_state import StepTime
 from boatlift.operators.watermark.operator import LateRows, Watermark
-from boatlift.operators.watermark.task import LATE, WatermarkTask, watermark_after
+from boatlift.operators.watermark.task import (
+    AHEAD,
+    LATE,
+    LATEST,
+    MOVED,
+    UNTIMED,
+    WatermarkTask,
+    idle_watermark,
+    watermark_after,
+)
 from boatlift.runtime.engine import StepResult
+from boatlift.runtime.graph import edge_name
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.operator import Columns, Compiled, Kit
 from boatlift.spark.compile.unit import CompiledUnit
@@ -24,7 +34,8 @@ from boatlift.spark.jobs.planner import LastStage, StepPlan
 from boatlift.spark.jobs.row_steps import JobSteps
 from boatlift.spark.jobs.steps import HasSteps
 from boatlift.spark.plans.column_rules import refuse_types
-from boatlift.storage.records.payloads import RunsPayload, StepClock, payload_of, to_json
+from boatlift.spark.tasks.stage import TaskReceipt
+from boatlift.storage.records.payloads import NO_WATERMARK, RunsPayload, StepClock, payload_of, to_json
 
 
 class WatermarkSteps(JobSteps):
@@ -35,6 +46,8 @@ class WatermarkSteps(JobSteps):
     def __init__(self, unit: CompiledUnit, jobs: Jobs, operator: Watermark | LateRows) -> None:
         super().__init__(unit, jobs)
         self._operator = operator
+        self._ticks = edge_name(operator.reads[1], unit.name) if operator.idle_ms is not None else ""
+        self._plans_ahead = self._plans_ahead and not self._ticks
 
     def run(self, take: StepInput, state: Any) -> StepResult:
         recorded = RunsPayload(()) if state is None else payload_of(state)
@@ -42,15 +55,28 @@ class WatermarkSteps(JobSteps):
         before = NO_WATERMARK if recorded.bounds is None else recorded.bounds[1]
         clock, seed = clock_of(take)
         times = [StepTime(before, before, seed, clock)]
-        (receipts,), seconds = self._jobs.explained(self._unit, take, partial(self._job, (take,), dict, times))
+        receipts, seconds = list[TaskReceipt](), 0.0
+        rows = replace(take, inputs=tuple(each for each in take.inputs if each.edge != self._ticks))
+        if rows.inputs:  # at a tick alone only time passes
+            (receipts,), seconds = self._jobs.explained(self._unit, rows, partial(self._job, (rows,), dict, times))
         after = watermark_after(before, receipts, self._operator.lateness_ms)
-        late = recorded.report.get(LATE, 0) + sum(receipt.report[LATE] for receipt in receipts)
-        kept = to_json(RunsPayload((), bounds=(before, after), report={LATE: late}))
+        report: dict[str, Any] = {
+            number: recorded.report.get(number, 0) + sum(receipt.report[number] for receipt in receipts)
+            for number in (LATE, AHEAD, UNTIMED)
+        }
+        if self._operator.idle_ms is not None:
+            moved = recorded.report.get(MOVED, (NO_WATERMARK, clock))
+            counts = any(receipt.report[LATEST] is not None for receipt in receipts)
+            report[MOVED] = moved = (after, clock) if counts else tuple(moved)
+            after = max(after, idle_watermark(moved, clock, self._operator.lateness_ms, self._operator.idle_ms))
+        report = {name: each for name, each in report.items() if each or name == LATE}
+        kept = to_json(RunsPayload((), bounds=(before, after), report=report))
         return self._jobs.result(self._unit, take, receipts, kept, seconds, bounds=(before, after))
 
     def _small(self, frame: DataFrame, last_stage: LastStage | None = None) -> DataFrame:
         planner = self._jobs.planner
-        task = WatermarkTask(planner.stage_task(self._unit), self._operator.column, self._operator.emits_late)
+        own = self._operator
+        task = WatermarkTask(planner.stage_task(self._unit), own.column, own.emits_late, own.max_ahead_ms)
         return planner.staged(self._unit, frame, task, last_stage)
 
     def _planned(self, frame: DataFrame, weight: int, number: int) -> StepPlan:
@@ -65,9 +91,13 @@ class CompiledWatermark(Compiled, HasSteps):
     selects: ClassVar[bool] = True
     operator: Watermark | LateRows
 
+    @property
+    def goes_by_event_time(self) -> bool:
+        return True
+
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
         del clock, state
-        (rows,) = inputs
+        rows = inputs[0]
         assert rows is not None
         weight = [WEIGHT] if self.columns.changes else []
         return rows.select(*(quoted(name) for name in (*self.columns.names, *weight)))
@@ -84,7 +114,7 @@ def compile_late_rows(operator: LateRows | Watermark, inputs: Sequence[Columns],
             values cannot be compared.
     """
     del kit
-    (takes,) = inputs
+    takes = inputs[0]
     name, column = operator.name, operator.column
     if column not in takes.names:
         raise InvalidError(
@@ -104,7 +134,7 @@ def compile_late_rows(operator: LateRows | Watermark, inputs: Sequence[Columns],
 
 def compile_watermark(operator: Watermark, inputs: Sequence[Columns], kit: Kit) -> CompiledWatermark:
     """Compile a watermark, as late rows."""
-    (takes,) = inputs
+    takes = inputs[0]
     made = compile_late_rows(operator, inputs, kit)
     keys = () if takes.changes else takes.keys  # a late change leaves the row that it replaces
     return replace(made, columns=replace(made.columns, keys=keys, has_watermark=True, watermark_column=operator.column))

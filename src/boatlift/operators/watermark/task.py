@@ -9,16 +9,24 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from boatlift.kernels.step_state import StepTime
 from boatlift.spark.tasks.kernel_task import task_input
 from boatlift.spark.tasks.parameters import guarded, job_parameters, partition
 from boatlift.spark.tasks.stage import Report, StageTask, TaskReceipt, packed
 from boatlift.state.column import Ints, Mask
+from boatlift.storage.records.payloads import NO_WATERMARK
 
 LATE = "late"
 """The number of late rows: in a receipt those of a task, in a state those so far."""
 
+AHEAD, UNTIMED = "ahead", "untimed"
+"""The number of rows too far ahead of the clock, and of rows without a time; counted as `LATE` is."""
+
 LATEST = "latest"
-"""In a receipt the latest time of a task's rows, in milliseconds since 1970; None if no row has a time."""
+"""In a receipt the latest time of a task's rows that counts, in milliseconds since 1970; None if there is none."""
+
+MOVED = "moved"
+"""In a state the watermark that rows have set, and the clock of the last row that counts."""
 
 MICROSECONDS = 1000
 """Microseconds in a millisecond: rows have their times in microseconds, watermarks are in milliseconds."""
@@ -32,35 +40,60 @@ class WatermarkTask:
     column: str
     emits_late: bool
     """Whether the late rows are emitted, or the others."""
+    max_ahead: int | None = None
+    """A time so many milliseconds after the clock does not count."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         step = job_parameters()
         (clock,) = task_input(step).clocks
-        made = guarded(self.stage.processor, lambda: self.run(step.first, partition(), batches, clock.before))
+        made = guarded(self.stage.processor, lambda: self.run(step.first, partition(), batches, clock))
         yield packed(Report(step, [made]))
 
-    def run(self, time: int, number: int, batches: Iterator[pa.RecordBatch], watermark: int) -> TaskReceipt:
+    def run(self, time: int, number: int, batches: Iterator[pa.RecordBatch], clock: StepTime) -> TaskReceipt:
         """Judge a partition's rows, which have `_row_hash`."""
-        handed, latest, late_rows, emitted = 0, None, 0, []
+        handed, latest, late_rows, ahead, untimed, emitted = 0, None, 0, 0, 0, []
         for batch in batches:
             handed += batch.num_rows
             times, known = _times(batch.column(self.column))
-            if known.any():
-                newest = int(times[known].max()) // MICROSECONDS
+            counts = (
+                known if self.max_ahead is None else known & (times // MICROSECONDS <= clock.clock + self.max_ahead)
+            )
+            if counts.any():
+                newest = int(times[counts].max()) // MICROSECONDS
                 latest = newest if latest is None else max(latest, newest)
             # A watermark is a whole number of milliseconds, so rounding a row's time down decides as the time itself.
-            late = known & (times // MICROSECONDS < watermark)
+            late = known & (times // MICROSECONDS < clock.before)
             late_rows += int(late.sum())
+            ahead += int((known & ~counts).sum())
+            untimed += int((~known).sum())
             chosen = late if self.emits_late else ~late
             emitted.append(batch if chosen.all() else batch.filter(pa.array(chosen)))
         made = self.stage.run(time, number, iter([batch for batch in emitted if batch.num_rows]))
-        return msgspec.structs.replace(made, rows_in=handed, report={LATE: late_rows, LATEST: latest})
+        return msgspec.structs.replace(
+            made, rows_in=handed, report={LATE: late_rows, AHEAD: ahead, UNTIMED: untimed, LATEST: latest}
+        )
 
 
 def watermark_after(before: int, receipts: Iterable[TaskReceipt], lateness: int) -> int:
-    """Return the watermark after a step, in milliseconds since 1970; it never goes back."""
+    """Return the watermark after the rows of a step, in milliseconds since 1970; it never goes back."""
     latest: list[int | None] = [receipt.report[LATEST] for receipt in receipts]
     return max([before, *(each - lateness for each in latest if each is not None)])
+
+
+def idle_watermark(moved: tuple[int, int], clock: int, lateness: int, idle: int) -> int:
+    """Return the watermark of a stream without rows that count: it follows the clock, once the stream is idle.
+
+    Args:
+        moved: The watermark that rows have set, and the clock of the last of them; before any row `NO_WATERMARK`, and
+            the clock of the first step.
+        clock: The clock of the step.
+        lateness, idle: In milliseconds.
+    """
+    watermark, since = moved
+    passed = clock - since - idle
+    if passed < 0:
+        return watermark
+    return clock - idle - lateness if watermark == NO_WATERMARK else watermark + passed
 
 
 def _times(column: pa.Array) -> tuple[Ints, Mask]:

@@ -26,7 +26,7 @@ from boatlift.storage.log_reader import LogReader
 from boatlift.storage.object_store import ObjectStore
 from boatlift.storage.opening import StorePlace
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.payloads import runs_of
+from boatlift.storage.records.payloads import NO_WATERMARK, runs_of
 from boatlift.storage.records.records import Claim
 from boatlift.times import last_number
 
@@ -81,6 +81,26 @@ class InFlightStatus(msgspec.Struct, frozen=True):
     reader: str
     messages: int
     bytes: int
+
+
+class MeetingStatus(OperatorStatus, frozen=True):
+    """The watermarks of the streams that come together in a unit, of which the least holds.
+
+    Attributes:
+        inputs: The watermark of each path, in milliseconds since 1970: an input, or `INPUT/PATH` behind one in which
+            streams have met before. None before the first row with a time.
+    """
+
+    inputs: dict[str, int | None]
+
+    def in_words(self, moment: Callable[[int], str]) -> str:
+        waiting = [path for path, watermark in self.inputs.items() if watermark is None]
+        known = {path: watermark for path, watermark in self.inputs.items() if watermark is not None}
+        if waiting:
+            return f"its event time waits for a first row with a time from {' and '.join(waiting)}"
+        path, least = min(known.items(), key=lambda each: each[1])
+        ahead = f"the others are at {moment(max(known.values()))} at most"
+        return f"its event time is that of {path}: no row to come is before {moment(least)}; {ahead}"
 
 
 class TogetherStatus(msgspec.Struct, frozen=True):
@@ -273,13 +293,18 @@ def _numbers(
 ) -> dict[str, dict[str, OperatorStatus]]:
     recorded = processors_of(history.program)
     numbers: dict[str, dict[str, OperatorStatus]] = {each.status_key: {} for each in operators.values()}
+    meetings = numbers.setdefault("meetings", {})
     for name in units:
         states = history.live_records.states.get(name, {})
         newest = max(states, key=last_number, default=None)
-        operator = operators.get(recorded[name].kind) if name in recorded else None
-        if newest is None or operator is None or (state := states[newest].payload) is None:
+        if newest is None or not isinstance(state := states[newest].payload, Mapping):
             continue
-        if (status := operator.status(last_number(newest), state)) is not None:
+        heard = state.get("heard") or {}
+        if len(set(heard.values())) > 1:
+            inputs = {path: None if watermark == NO_WATERMARK else watermark for path, watermark in heard.items()}
+            meetings[name] = MeetingStatus(last_number(newest), inputs)
+        operator = operators.get(recorded[name].kind) if name in recorded else None
+        if operator is not None and (status := operator.status(last_number(newest), state)) is not None:
             numbers[operator.status_key][name] = status
     return numbers
 

@@ -18,6 +18,7 @@ from pyspark.sql.types import LongType, StructField, StructType, _parse_datatype
 from boatlift.dataflow.columns import HASH, WEIGHT, quoted
 from boatlift.errors import InvalidError
 from boatlift.kernels.kernel import Kernel
+from boatlift.kernels.step_state import KernelTime
 from boatlift.spark.compile.operator import Columns, Compiled, KeptRows, Kit, without_position
 from boatlift.spark.plans.catalyst import INPUT as MARKED
 from boatlift.spark.plans.clock import dated
@@ -160,6 +161,10 @@ class CompiledKeyed(Compiled):
     kernel: Kernel
     inputs: tuple[KeyedInput, ...]
     begin: DataFrame | None = None
+
+    @property
+    def goes_by_event_time(self) -> bool:
+        return self.kernel.time in (KernelTime.WATERMARK_BEFORE, KernelTime.WATERMARK)
 
     @property
     def layout(self) -> str:

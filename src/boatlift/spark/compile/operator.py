@@ -38,6 +38,8 @@ class Columns:
         keys: The known sets of columns in which no two rows that hold at one time are equal.
         has_watermark: True if messages carry a watermark.
         watermark_column: The column of the watermark's times; None if it is not among the columns.
+        further_times: Columns of streams that have met, each with the times of the watermark of one of them.
+        without_watermark: The streams for want of whose watermark these rows have none; empty if it has another cause.
     """
 
     origin: str
@@ -48,6 +50,8 @@ class Columns:
     keys: tuple[frozenset[str], ...] = ()
     has_watermark: bool = False
     watermark_column: str | None = None
+    further_times: tuple[str, ...] = ()
+    without_watermark: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -180,6 +184,11 @@ class Compiled(ABC):
         return ""
 
     @property
+    def goes_by_event_time(self) -> bool:
+        """Whether its state has a watermark, which its messages carry."""
+        return False
+
+    @property
     def kept_rows(self) -> KeptRows | None:
         """What its state has of its rows, if it has all that hold; else None."""
         return None
@@ -217,6 +226,18 @@ class OtherOperators(Exception):  # noqa: N818 - no error
     """Raised by a `Compiler` that needs other operators in the place of its own."""
 
 
+def meeting(columns: Columns, inputs: Sequence[Columns]) -> Columns:
+    """Return the columns of an operator of several inputs, with a watermark if each input has one."""
+    without = {
+        origin for each in inputs if not each.has_watermark for origin in each.without_watermark or (each.origin,)
+    }
+    if without:
+        some = any(each.has_watermark or each.without_watermark for each in inputs)
+        return replace(columns, without_watermark=tuple(sorted(without)) if some else ())
+    named = {each.watermark_column for each in inputs}
+    return replace(columns, has_watermark=True, watermark_column=named.pop() if len(named) == 1 else None)
+
+
 def no_watermark(name: str, wish: str, takes: Columns, column: str = "COLUMN") -> str:
     """Return the message of an error about a stream without a watermark.
 
@@ -230,10 +251,11 @@ def no_watermark(name: str, wish: str, takes: Columns, column: str = "COLUMN") -
     if takes.has_watermark:
         by = takes.watermark_column or "a column that it has not kept as it was"
         return f"{name} {wish}, and {takes.origin} says by {by} how late its rows can be: {instead}"
-    return (
-        f"{name} {wish}, and {takes.origin} does not say how late its rows can be: {instead}; it does not pass through "
-        "unions, merges, lookups, batches and views of several streams"
-    )
+    lacking = ", ".join(takes.without_watermark)
+    if lacking:
+        where = f".with_watermark('NAME', '{column}', '10 minutes') behind {lacking}"
+        return f"{name} {wish}, and of what comes together in {takes.origin}, {lacking} has no watermark: put {where}"
+    return f"{name} {wish}, and {takes.origin} does not say how late its rows can be: {instead}"
 
 
 def without_position(columns: Columns) -> Columns:

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, ClassVar
 
-from pyspark.sql import DataFrame
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, StructField, StructType
 
-from boatlift.dataflow.columns import quoted
+from boatlift.dataflow.columns import OF_MEETING, WEIGHT, meeting_column, quoted
 from boatlift.dataflow.operator import Operator
 from boatlift.errors import InvalidError
-from boatlift.spark.compile.operator import Columns, Compiled, Kit
+from boatlift.spark.compile.operator import Columns, Compiled, Kit, meeting
 from boatlift.storage.records.payloads import StepClock
 
 
 @dataclass(frozen=True, kw_only=True)
 class United(Compiled):
-    """The rows of all inputs that a step takes from, by the order of the first input's columns."""
+    """The rows of all inputs that a step takes from.
+
+    Attributes:
+        selected: The columns of the result, over each input.
+    """
 
     opaque: ClassVar[bool] = True
     selects: ClassVar[bool] = True
 
+    selected: tuple[tuple[Column, ...], ...]
+
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
         del clock, state
-        names = [quoted(name) for name in self.columns.names]
-        return reduce(DataFrame.unionAll, [rows.select(*names) for rows in inputs if rows is not None])
+        frames = zip(inputs, self.selected, strict=True)
+        return reduce(DataFrame.unionAll, [rows.select(*columns) for rows, columns in frames if rows is not None])
 
 
 def compile_united(operator: Operator, inputs: Sequence[Columns], kit: Kit) -> United:
@@ -57,4 +64,36 @@ def compile_united(operator: Operator, inputs: Sequence[Columns], kit: Kit) -> U
         )
         for field in first.schema.fields
     ]
-    return United(columns=Columns(name, StructType(fields)))
+    return _united(Columns(name, StructType(fields)), inputs, [{}] * len(inputs))
+
+
+def compile_meeting(operator: Operator, inputs: Sequence[Columns], kit: Kit) -> United:
+    """Compile a meeting: each input has columns of its own, which are NULL in the rows of the others."""
+    del kit
+    of = StructField(OF_MEETING, IntegerType())
+    fields = [
+        StructField(meeting_column(place, field.name), field.dataType)
+        for place, each in enumerate(inputs)
+        for field in each.schema.fields
+    ]
+    values: list[dict[str, Column]] = []
+    for place, each in enumerate(inputs):
+        own = {meeting_column(place, name): F.col(quoted(name)) for name in each.names}
+        others = {field.name: F.lit(None).cast(field.dataType) for field in fields}
+        values.append({**others, **own, OF_MEETING: F.lit(place)})
+    timed = [(place, each.watermark_column) for place, each in enumerate(inputs)]
+    made = _united(Columns(operator.name, StructType([of, *fields])), inputs, values)
+    times = tuple(meeting_column(place, column) for place, column in timed if column is not None)
+    return replace(made, columns=replace(made.columns, watermark_column=None, further_times=times))
+
+
+def _united(columns: Columns, inputs: Sequence[Columns], values: Sequence[Mapping[str, Column]]) -> United:
+    """Return the rows of inputs, of which each has some values in place of its columns of the same names."""
+    changes = any(each.changes for each in inputs)
+    columns = meeting(replace(columns, changes=changes), inputs)
+    selected = []
+    for each, given in zip(inputs, values, strict=True):
+        chosen = [given.get(name, F.col(quoted(name))).alias(name) for name in columns.names]
+        weight = (F.col(WEIGHT) if each.changes else F.lit(1).cast("long")).alias(WEIGHT)
+        selected.append((*chosen, *([weight] if changes else [])))
+    return United(columns=columns, keys=() if changes else None, selected=tuple(selected))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from boatlift.spark.jobs.inputs import EDGE, Inputs
 from boatlift.spark.jobs.job_group import JobGroup
 from boatlift.spark.jobs.long_running import LongRunningJob
 from boatlift.spark.jobs.planner import Background, StepPlanner
+from boatlift.spark.jobs.watermarks import InputWatermarks, Interval
 from boatlift.spark.session.environment import RunningSettings
 from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.storage.records.payloads import RunsPayload, StepClock, payload_of, runs_of, to_json
@@ -40,6 +41,7 @@ class Jobs:
         background: Makes plans ahead of their turn.
         long_running: The long-running job that small steps may share; None if they may not.
         executed: Unit to the last step that was executed before: until then its steps are a replay.
+        watermarks: Those of each unit's input.
         batches: Held while a batch is executed: two would take all slots.
     """
 
@@ -52,6 +54,7 @@ class Jobs:
     background: Background
     long_running: LongRunningJob | None = None
     executed: dict[str, int] = field(default_factory=dict)
+    watermarks: Mapping[str, InputWatermarks] = field(default_factory=dict)
     batches: threading.Lock = field(default_factory=threading.Lock)
     _settings: RunningSettings = field(init=False)
     _tries: int = field(init=False)
@@ -137,7 +140,7 @@ class Jobs:
         state: Any,
         seconds: float,
         *,
-        bounds: tuple[int, int] | None = None,
+        bounds: Interval | None = None,
         determinant: Any = None,
     ) -> StepResult:
         """Return the result of a step; the files of its logged messages are kept until the result is delivered.
@@ -145,22 +148,27 @@ class Jobs:
         Args:
             receipts: The receipts of the step's tasks; empty if the step has no output.
             state: The payload of the state after the step.
-            bounds: The watermarks before and after the step; None: those of its input.
+            bounds: The watermarks before and after the step; None: those of its input, path by path.
             determinant: The answers of the external system, for a unit that records them.
         """
+        by_path: dict[str, Interval] = {}
         if bounds is None and unit.columns.has_watermark:
-            bounds = watermarks_of(take)
+            watermarks = self.watermarks[unit.name]
+            by_path = watermarks.of(take.inputs)
+            if len(watermarks.paths) == 1:
+                bounds = next(iter(by_path.values()), None)
+                by_path = {}
         digest = f"{sum(receipt.digest for receipt in receipts) % 2**64:016x}"
         clock = clock_of(take)
 
-        def sent_to(outlet: str, bounds: tuple[int, int] | None = None) -> dict[str, Any]:
+        def sent_to(outlet: str, bounds: Interval | None = None, by: dict[str, Interval] | None = None) -> Any:
             runs = tuple(run for receipt in receipts if (run := receipt.staged[outlet]) is not None)
             rows = sum(run.rows for run in runs)
-            return to_json(RunsPayload(runs, rows, digest, clock.clock, clock.seed, bounds=bounds))
+            return to_json(RunsPayload(runs, rows, digest, clock.clock, clock.seed, bounds=bounds, bounds_by=by))
 
         sent = {edge_name(unit.name, sink.name): sent_to(sink.name) for sink in unit.unit.sinks}
         if unit.unit.materialised:
-            kept = sent_to(EDGE, bounds)
+            kept = sent_to(EDGE, bounds, by_path or None)
             readers = [other for other in self.plan.units.values() if unit.name in other.reads]
             sent |= {edge_name(unit.name, reader.name): kept for reader in readers}
         made = StepResult(
@@ -191,13 +199,6 @@ def described(takes: Sequence[StepInput], executed: int) -> str:
     rows = [payload.get("rows") for payload in payloads]
     known = bool(rows) and None not in rows  # of a source's step they are known once it is read
     return f"{what} {numbers}" + (f" · {sum(rows):,} rows" if known else "")
-
-
-def watermarks_of(take: StepInput) -> tuple[int, int] | None:
-    """Return the watermarks before and after a step; None if no message of its input carries any."""
-    payloads = [None if each.payload is None else payload_of(each.payload) for each in take.inputs]
-    carried = [each.bounds for each in payloads if isinstance(each, RunsPayload) and each.bounds is not None]
-    return (min(before for before, _ in carried), min(after for _, after in carried)) if carried else None
 
 
 def clock_of(take: StepInput) -> StepClock:

@@ -58,7 +58,7 @@ class KeyedSteps(JobSteps):
             held.update(self._state.held(state))
             return self._state.located(held)
 
-        times = times_of(self._kernel.time, takes, state)
+        times = times_of(self._kernel.time, takes, state, self._jobs.watermarks[self._unit.name])
         clocks = [each.time for each in times]
         if state is None and self._begin is not None:
             receipts, seconds = self._job(takes, located, clocks, partial(self._first_plan, takes[0], self._begin))
@@ -86,9 +86,8 @@ class KeyedSteps(JobSteps):
                     drop_expired(held, now)
                 after = self._state.payload(held, passed, report=report)
             determinant = answers_of(made) if self._kernel.records_answers else None
-            results.append(
-                self._jobs.result(self._unit, take, made, after, seconds / len(takes), determinant=determinant)
-            )
+            took, sent = seconds / len(takes), times[number].sent
+            results.append(self._jobs.result(self._unit, take, made, after, took, bounds=sent, determinant=determinant))
         self._state.grown(held, takes[-1].number, now)
         return tuple(results)
 

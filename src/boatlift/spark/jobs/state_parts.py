@@ -12,11 +12,12 @@ from types import MappingProxyType
 from typing import Any
 
 from boatlift.decoders import packed_decoder
-from boatlift.kernels.step_state import NO_WATERMARK, STATE, KernelTime, StepTime
+from boatlift.kernels.step_state import STATE, KernelTime, StepTime
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.jobs.diagnosis import explain
-from boatlift.spark.jobs.jobs import Jobs, clock_of, watermarks_of
+from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.planner import RECEIPTS, power_of_two
+from boatlift.spark.jobs.watermarks import InputWatermarks, Interval
 from boatlift.spark.tasks.kernel_task import MergeTask
 from boatlift.spark.tasks.sealed_errors import unsealing
 from boatlift.spark.tasks.state_memory import StateMemory
@@ -24,7 +25,7 @@ from boatlift.state.codec import ValueCodec
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.opened import LocatedRun
 from boatlift.state.table import StateTable
-from boatlift.storage.records.payloads import RunsPayload, payload_of, to_json
+from boatlift.storage.records.payloads import NO_WATERMARK, RunsPayload, payload_of, to_json
 from boatlift.storage.records.records import RunRef
 
 MERGE_HERE_ROWS = 100_000
@@ -114,7 +115,7 @@ class StateParts:
         Args:
             passed: The time of its last step; None for a unit without time.
             history: The identity of the input so far; None if no reader needs it.
-            heard: The latest watermark of each unit; None if no row expires by it.
+            heard: The newest watermark of each path, of a view; None if no row expires by it.
             report: Numbers of the operator's own.
         """
         runs = tuple(run for part in held.values() for run in part)
@@ -123,6 +124,7 @@ class StateParts:
         tables: dict[str, tuple[tuple[str, ...], ...]]
         tables = {part: (tuple(run.name for run in runs),) for part, runs in held.items()}
         clock, bounds = (None, None) if passed is None else (passed.clock, passed.bounds)
+        heard = heard if passed is None else passed.heard
         return to_json(
             RunsPayload(
                 runs, clock=clock, tables=tables, bounds=bounds, history=history, heard=heard, report=dict(report)
@@ -230,18 +232,25 @@ class TimeOfStep:
         time: The time that the tasks see.
         clock: The recorded clock; None for a kernel without clock.
         bounds: The recorded watermarks; None for a kernel without event time.
+        heard: The newest watermark of each path, if rows come by several.
+        sent: The watermarks before and after the step, if they follow from those of several paths.
     """
 
     time: StepTime
     clock: int | None = None
-    bounds: tuple[int, int] | None = None
+    bounds: Interval | None = None
+    heard: dict[str, int] | None = None
+    sent: Interval | None = None
 
 
-def times_of(which: KernelTime, takes: Sequence[StepInput], state: Any) -> list[TimeOfStep]:
+def times_of(
+    which: KernelTime, takes: Sequence[StepInput], state: Any, watermarks: InputWatermarks
+) -> list[TimeOfStep]:
     """Return the time of each of some consecutive steps.
 
     Args:
         state: The payload of the state before the first of them.
+        watermarks: Those of the unit's input.
     """
     recorded = None if state is None else payload_of(state)
     assert recorded is None or isinstance(recorded, RunsPayload)
@@ -249,14 +258,22 @@ def times_of(which: KernelTime, takes: Sequence[StepInput], state: Any) -> list[
         return [TimeOfStep(StepTime(-1, -1, seed, clock)) for clock, seed in map(clock_of, takes)]
     if which is KernelTime.CLOCK:
         return _by_clock(takes, -1 if recorded is None or recorded.clock is None else recorded.clock)
-    passed, heard = (NO_WATERMARK, NO_WATERMARK) if recorded is None or recorded.bounds is None else recorded.bounds
+    passed, newest = (NO_WATERMARK, NO_WATERMARK) if recorded is None or recorded.bounds is None else recorded.bounds
+    several = len(watermarks.paths) > 1
+    heard = dict.fromkeys(watermarks.paths, newest)
+    if several:
+        heard = {} if recorded is None else dict(recorded.heard or {})
     times = []
     for take in takes:
-        before, after = watermarks_of(take) or (heard, heard)
+        found = watermarks.of(take.inputs)
+        before, after = watermarks.least(heard, found)
+        heard = watermarks.heard(heard, found)
         now = max(passed, before if which is KernelTime.WATERMARK_BEFORE else after)
         clock, seed = clock_of(take)
-        times.append(TimeOfStep(StepTime(passed, now, seed, clock), bounds=(now, after)))
-        passed, heard = now, after
+        kept = {path: heard.get(path, NO_WATERMARK) for path in watermarks.paths} if several else None
+        sent = (before, after) if several else None
+        times.append(TimeOfStep(StepTime(passed, now, seed, clock), None, (now, after), kept, sent))
+        passed = now
     return times
 
 

@@ -19,6 +19,10 @@ INPUT_LOG = "input_log"
 source with an input log writes it, so that `verify` detects a lost object."""
 
 
+NO_WATERMARK = -(1 << 62)
+"""The watermark of a stream without rows: earlier than every time, in milliseconds since 1970."""
+
+
 class StepClock(NamedTuple):
     """The clock, in milliseconds since 1970, and the random seed of a step."""
 
@@ -56,9 +60,11 @@ class RunsPayload(msgspec.Struct, frozen=True):
             1970. No row of the step is earlier than the first, no row of a later step earlier than the second. Of a
             state that goes by such bounds: the bound up to which timers have fired and windows have closed, and the
             newest that was heard of.
+        bounds_by: Of a message of a stream whose rows come by several paths with bounds: each path by which rows of
+            this step came, to its bounds.
         history: Of the state of a view with loops: identifies all input that it follows from.
-        heard: Of the state of a view whose rows expire: each unit that it reads to the newest bound of event time that
-            was heard of.
+        heard: Of the state of a unit that goes by the bounds of several paths, or of a view whose rows expire: each
+            path to the newest bound of event time that was heard of.
         report: Of a state: numbers of the operator's own. In the JSON each stands beside the other fields.
     """
 
@@ -71,6 +77,7 @@ class RunsPayload(msgspec.Struct, frozen=True):
     bounds: tuple[int, int] | None = None
     history: str | None = None
     heard: dict[str, int] | None = None
+    bounds_by: dict[str, tuple[int, int]] | None = None
     report: dict[str, Any] = {}
 
     @property
@@ -125,6 +132,7 @@ def to_json(payload: Payload) -> dict[str, Any]:
         "bounds": None if payload.bounds is None else list(payload.bounds),
         "history": payload.history,
         "heard": payload.heard,
+        "bounds_by": None if payload.bounds_by is None else {path: list(b) for path, b in payload.bounds_by.items()},
     }
     assert payload.report.keys().isdisjoint(_FIELDS), "a number of an operator's own has the name of a field"
     present = {name: value for name, value in fields.items() if value is not None}
