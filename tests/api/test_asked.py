@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from boatlift.api import asked
+from boatlift.api.asked import KeptTables
 from boatlift.api.running import opened_store
 from boatlift.errors import DataError, InvalidError
 from boatlift.storage.identities import IDENTITY, Identities
@@ -58,7 +58,6 @@ def test_an_answer_is_that_of_a_batch_query_over_the_steps_that_it_names(spark: 
         assert answer.rows.to_pylist() == sums_at(steps - 1)
         both = "SELECT count(*) AS n FROM sums JOIN highest h ON sums.k = h.k AND h.v > total"
         assert bl.sql(flow, tmp_path / "store", both, spark=spark).steps == {"sums": steps - 1, "highest": steps - 1}
-    assert not [*(tmp_path / "store" / "scratch").glob("asked-*")]
 
 
 def test_beside_a_run_an_answer_is_whole_and_never_older_than_the_one_before(
@@ -157,15 +156,15 @@ def test_runs_that_are_deleted_meanwhile_are_looked_up_in_the_log_again(
 ) -> None:
     store = tmp_path / "store"
     bl.run(flow_of(2), store, spark=spark, available_now=True)
-    read = asked.rows_between
+    read = KeptTables._computed
 
-    def collected(*_: Any) -> Any:
+    def computed(*_: Any) -> Any:
         """The owner goes on, and deletes what the log has named before; a task finds a run missing."""
-        monkeypatch.setattr(asked, "rows_between", read)
+        monkeypatch.setattr(KeptTables, "_computed", read)
         bl.run(flow_of(4), store, spark=spark, available_now=True)
         raise DataError("MISSING_OBJECT", "a run is gone")
 
-    monkeypatch.setattr(asked, "rows_between", collected)
+    monkeypatch.setattr(KeptTables, "_computed", computed)
     answer = bl.sql(flow_of(4), store, SUMS, spark=spark)
     assert answer.steps == {"sums": 3}
     assert answer.rows.to_pylist() == sums_at(3)

@@ -7,50 +7,51 @@ the same step. The owner may delete runs meanwhile: the query then begins again 
 
 from __future__ import annotations
 
-import os
 import re
-import secrets
-import shutil
-import socket
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType
 
 from boatlift.api.dataflow import Dataflow
 from boatlift.api.registry import ON_SPARK
-from boatlift.api.rehearsal import remove_leftovers
 from boatlift.api.sql_text import NO_CODE, tables_in
 from boatlift.connectors.kit import checked_options
 from boatlift.dataflow import Plan
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import DataError, InvalidError
 from boatlift.recovery import RecoveryGraph
-from boatlift.runtime.engine import Beginning, Past
 from boatlift.runtime.evolution import recorded_as_claimed
 from boatlift.runtime.inspect.explanation import monitor_from_log
+from boatlift.spark.compile.operator import KeptRows
 from boatlift.spark.compile.program import CompiledProgram, compile_program
-from boatlift.spark.engine import SparkEngine
-from boatlift.spark.jobs.inputs import ReadTask
-from boatlift.spark.jobs.past import past_plan
-from boatlift.spark.jobs.states import rows_between
+from boatlift.spark.jobs.state_parts import runs_of_state
+from boatlift.spark.jobs.states import tasks_for
+from boatlift.spark.plans.catalyst import java_settings, jvm
+from boatlift.spark.plans.lookups import MOST_KEYS, AskedTable, Literals, Lookups, NoLookupError
 from boatlift.spark.session.jvm import raising_jvm_died
-from boatlift.spark.session.worker_pools import session_beside
-from boatlift.spark.tasks.stage import Output
-from boatlift.spark.tasks.staging import ArrowStager
+from boatlift.spark.session.worker_pools import pass_credentials, session_beside
+from boatlift.spark.tasks.kept import KeptRowsTask
+from boatlift.spark.tasks.sealed_errors import TaskFailedError, unsealing
+from boatlift.state.arrangement.arranged import key_hashes
+from boatlift.state.column import Hashes
+from boatlift.state.key_groups import hash_of_key
+from boatlift.state.opened import LocatedRun, forget_runs
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Claim
-from boatlift.storage.store import SCRATCH, Store
+from boatlift.storage.store import Store
 from boatlift.times import IDENTITY, last_number, maximal_of
-
-_FOLDER = "asked-"
 
 ATTEMPTS = 10
 """The most times that a query begins again because the owner has deleted runs meanwhile."""
@@ -59,6 +60,13 @@ _QUERY = re.compile(r"\s*(\(\s*)*(select|with|values|from|table)\b", re.IGNORECA
 
 _CTE = re.compile(r"(\w+)\s+as\s*\(", re.IGNORECASE)
 _WRITES = re.compile(r"\binsert\b", re.IGNORECASE)
+_CHOOSES = re.compile(r"\b(where|on|having|qualify)\b", re.IGNORECASE)
+
+_OF_LOOKUPS = {
+    "spark.sql.optimizer.inSetConversionThreshold": str(MOST_KEYS),  # literals stay in the plan one by one
+    "spark.sql.leafNodeDefaultParallelism": "1",  # the rows at hand are one partition
+}
+"""Settings that change no result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +102,11 @@ class KeptTables:
         tops = {name: unit.top for name, unit in units.items()}
         self._rows = {name: rows for name, top in tops.items() if top is not None and (rows := top.kept_rows)}
         self._kept = {name.lower(): name for name in self._rows}
+        self._asked: tuple[Any, SparkSession, Lookups, dict[int, str]] | None = None
+        self._changing = threading.Lock()
 
     def close(self) -> None:
+        forget_runs()  # else those that the owner deletes keep their place on the disk
         if self._own:
             self._program.close()
 
@@ -134,36 +145,87 @@ class KeptTables:
 
     def _answer(self, store: Store, history: LogHistory, query: str, tables: Sequence[str]) -> QueryAnswer:
         steps, states = _states(history, tables)
-        session = session_beside(self._spark, {})
-        with _folder(store) as scratch, self._engine(store, scratch) as engine:
-            for name in tables:
-                frame = self._rows_of(session, engine, name, steps[name], states[name])
-                frame.createOrReplaceTempView(f"`{name}`")
-            return QueryAnswer(session.sql(query).toArrow(), steps)
+        tasks = {name: self._task(store, name, states[name]) for name in tables}
+        if tables and _CHOOSES.search(query):
+            with suppress(NoLookupError, AnalysisException):  # which another session has to confirm
+                return QueryAnswer(self._looked_up(query, tasks), steps)
+        return QueryAnswer(self._computed(query, tasks), steps)
 
-    @contextmanager
-    def _engine(self, store: Store, scratch: Path) -> Iterator[SparkEngine]:
-        nothing = Past(store, scratch, "", 0, {}, {}, {}, 0)
-        plan = past_plan(self._plan, nothing, self._spark)
-        program = self._program.with_ends(plan)
-        engine = SparkEngine(self._spark, plan, ON_SPARK, long_running=False, program=program)
+    def _task(self, store: Store, name: str, state: Any) -> KeptRowsTask:
+        located: dict[str, list[LocatedRun]] = {}
+        for part, runs in ({} if state is None else runs_of_state(state)).items():
+            paths = [store.local_path(run.name) for run in runs]
+            if None in paths:
+                raise InvalidError(
+                    "BAD_OPTION", "runs are mapped into memory: use a store whose objects are local files"
+                )
+            located[part] = list(zip(runs, map(str, paths), strict=True))
+        rows = sum(run.rows for runs in located.values() for run, _ in runs)
+        return KeptRowsTask(
+            self._rows[name].kernel, located, tasks_for(rows, self._spark.sparkContext.defaultParallelism)
+        )
+
+    def _looked_up(self, query: str, tasks: Mapping[str, KeptRowsTask]) -> pa.Table:
+        """Return the result of a query for some keys, without a job for the rows of its tables.
+
+        Raises:
+            NoLookupError: it is none.
+        """
+        session, lookups, numbers = self._asked_session(tasks)
+
+        def look(name: str, keys: Sequence[Literals]) -> Sequence[pa.RecordBatch]:
+            if name not in tasks:
+                raise NoLookupError
+            return tasks[name].of_keys(self._hashes(lookups, name, keys))
+
+        tables = {
+            number: AskedTable(_plain_key(self._rows[name]), self._rows[name].staged, partial(look, name))
+            for number, name in numbers.items()
+        }
+        return lookups.result(session.sql(query), tables)
+
+    def _hashes(self, lookups: Lookups, name: str, keys: Sequence[Literals]) -> Hashes:
+        rows = self._rows[name]
+        if rows.hashed_by_spark:
+            return np.array([hash_of_key(*lookups.spark_hashes(key)) for key in keys], np.uint64)
+        kinds = rows.kernel.output_schema
+        found = lookups.rows_of(keys)
+        columns = zip(rows.key, found.columns, strict=True)
+        return key_hashes([each.combine_chunks().cast(kinds.field(name).type) for name, each in columns], len(keys))
+
+    def _asked_session(self, names: Iterable[str]) -> tuple[SparkSession, Lookups, dict[int, str]]:
+        """Return the session of lookups, and the number of each frame in it that stands for a table.
+
+        It has the settings of the dataflow's session now.
+        """
+        with self._changing:
+            settings = java_settings(self._spark)
+            if self._asked is None or not self._asked[0].equals(settings):
+                session = session_beside(self._spark, _OF_LOOKUPS)
+                self._asked = jvm().java.util.HashMap(settings), session, Lookups(session), {}
+            _, session, lookups, numbers = self._asked
+            for name in set(names).difference(numbers.values()):
+                frame, number = lookups.placeholder(self._rows[name].staged)
+                self._show(name, frame)
+                numbers[number] = name
+            return session, lookups, dict(numbers)
+
+    def _computed(self, query: str, tasks: Mapping[str, KeptRowsTask]) -> pa.Table:
+        pass_credentials(self._spark.sparkContext)
+        session = session_beside(self._spark, {"spark.sql.adaptive.enabled": "true"})
+        for name, task in tasks.items():
+            slots = session.range(0, task.tasks, 1, task.tasks)
+            self._show(name, slots.mapInArrow(task, self._rows[name].staged))
         try:
-            engine.start(Beginning(store, scratch, "", 0))
-            yield engine
-        finally:
-            engine.close()
+            with unsealing(session.sparkContext):
+                return session.sql(query).toArrow()
+        except TaskFailedError as failed:
+            raise failed.error from failed
 
-    def _rows_of(self, session: SparkSession, engine: SparkEngine, name: str, step: int, state: Any) -> DataFrame:
-        unit, rows = self._program.units[name], self._rows[name]
-        output = [Output(name, ArrowStager(rows.kernel.output_schema), upserts=False)]
-        receipts = []
-        if state is not None:
-            receipts = rows_between(engine.jobs, unit, (None, state), output, step, rows.kernel)
-        runs = [run for receipt in receipts if (run := receipt.staged[name]) is not None]
-        files = tuple(str(engine.path(run)) for run in runs)
-        slots = session.range(0, max(1, len(files)), 1, max(1, len(files)))
-        staged = slots.mapInArrow(ReadTask(name, files), rows.staged)
-        return (staged if rows.result is None else rows.result(staged)).drop(WEIGHT)
+    def _show(self, name: str, staged: DataFrame) -> None:
+        rows = self._rows[name]
+        frame = staged if rows.result is None else rows.result(staged)
+        frame.drop(WEIGHT).createOrReplaceTempView(f"`{name}`")
 
     def _not_kept(self, name: str) -> InvalidError:
         kept = ", ".join(sorted(self._kept.values())) or "none"
@@ -209,6 +271,13 @@ def sql(flow: Dataflow, store: str | Path | Store, query: str, *, spark: SparkSe
             tables.close()
 
 
+def _plain_key(rows: KeptRows) -> tuple[str, ...]:
+    """Return the columns of a key if equal values have equal bits, which not every collation of texts has."""
+    kinds = [rows.staged[name].dataType for name in rows.key]
+    plain = all(not isinstance(kind, StringType) or kind.collation == "UTF8_BINARY" for kind in kinds)
+    return rows.key if plain else ()
+
+
 def _states(history: LogHistory, tables: Sequence[str]) -> tuple[dict[str, int], dict[str, Any]]:
     """Return the step that all tables show, and their states then: those that no failure undoes."""
     program, monitor = monitor_from_log(history)
@@ -248,16 +317,3 @@ def _sources_in_epochs(graph: RecoveryGraph, name: str) -> frozenset[str] | None
         _sources_in_epochs(graph, edge.source) if edge.projection is IDENTITY else None for edge in graph.inputs[name]
     ]
     return None if None in found else frozenset().union(*(each for each in found if each is not None))
-
-
-@contextmanager
-def _folder(store: Store) -> Iterator[Path]:
-    """Make a folder for the rows of one query, which tasks see if they see the store."""
-    root = store.root / SCRATCH if isinstance(store, LocalStore) else Path(tempfile.gettempdir())
-    remove_leftovers(root, _FOLDER)
-    folder = root / f"{_FOLDER}{socket.gethostname()}-{secrets.token_hex(4)}-{os.getpid()}"
-    folder.mkdir(0o700, parents=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

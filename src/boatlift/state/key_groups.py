@@ -87,3 +87,8 @@ def key_hash(names: Sequence[str]) -> str:
     keys = ", ".join(quoted(name) for name in names)
     group = f"cast(pmod(hash({keys}), {KEY_GROUPS}) AS bigint)"
     return f"shiftleft({group}, {_SHIFT}) | shiftrightunsigned(xxhash64({keys}), {64 - _SHIFT})"
+
+
+def hash_of_key(murmur: int, second: int) -> int:
+    """Return the hash of a key, as `key_hash` does, from Spark's `hash` and `xxhash64` of its columns."""
+    return (murmur % KEY_GROUPS) << _SHIFT | (second % 2**64) >> (64 - _SHIFT)

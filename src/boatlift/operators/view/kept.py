@@ -10,13 +10,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.kernels.network.network import Network, OutputCollector
+from boatlift.kernels.network.rows_of_keys import NumberedNode
 from boatlift.operators.view.frames import with_weight
 from boatlift.spark.compile.operator import Columns, KeptRows
+from boatlift.spark.plans.catalyst import items
 from boatlift.views.catalyst_plan import CatalystPlan
 from boatlift.views.flows import Flow, Linear, StageResult
 from boatlift.views.query import Query
 from boatlift.views.realise import StepFrames
-from boatlift.views.view_job import ChannelInput, FrameInput, ViewJob, all_of, channel_name
+from boatlift.views.view_job import ChannelInput, FrameInput, PlacedNode, ViewJob, all_of, channel_name
 
 
 def kept_rows_of(columns: Columns, query: Query, jobs: Sequence[ViewJob]) -> KeptRows | None:
@@ -48,8 +50,25 @@ def kept_rows_of(columns: Columns, query: Query, jobs: Sequence[ViewJob]) -> Kep
         return None
     staged = with_weight(from_arrow_schema(schema))
     if given is None:
-        return KeptRows(kernel, staged, partial(_chosen, result.columns, columns.names))
-    return KeptRows(kernel, staged, partial(_applied, query, given, channel_name(stage), columns.names))
+        made = partial(_chosen, result.columns, columns.names)
+    else:
+        made = partial(_applied, query, given, channel_name(stage), columns.names)
+    key = tuple(f"c{place}" for place in _key(placed, query))
+    return KeptRows(kernel, staged, made, key, hashed_by_spark=False)
+
+
+def _key(placed: PlacedNode, query: Query) -> Sequence[int]:
+    """Return the places of the columns by which a node's state is divided, among those of its result, if all are there.
+
+    The stored rows of a node that numbers them are without the key, which may be a column of them.
+    """
+    if not isinstance(placed.node, NumberedNode):
+        return placed.key or ()
+    stage, emitted = query.stages[placed.stage], placed.node.numbering.columns
+    own = items(stage.children[0].output())
+    places = [at for key in stage.keys[0] for at, each in enumerate(own) if each.semanticEquals(key)]
+    found = [emitted.index(place) for place in places if place in emitted]
+    return found if len(found) == len(stage.keys[0]) else ()
 
 
 def _only_stage(flow: Flow) -> int | None:

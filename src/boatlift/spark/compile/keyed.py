@@ -176,7 +176,10 @@ class CompiledKeyed(Compiled):
 
     @property
     def kept_rows(self) -> KeptRows | None:
-        return KeptRows(self.kernel, self.columns.weighted_schema) if self.kernel.gives_rows else None
+        if not self.kernel.gives_rows:
+            return None
+        (taken,) = self.inputs
+        return KeptRows(self.kernel, self.columns.weighted_schema, key=taken.keys)
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
         """Return the kernel's input; several inputs in one frame, for `tasks.inputs.by_input`.

@@ -125,11 +125,17 @@ class KeptRows:
         kernel: Gives rows between two states.
         staged: The columns of these rows, with `_weight`.
         result: Makes the operator's rows of them, row by row, with `_weight`; None if they are these rows.
+        key: Columns of `staged`, by whose values in this order all parts of the state are divided; empty: there are
+            none.
+        hashed_by_spark: Whether the state is sorted by `key_groups.key_hash` of the key; else by
+            `arrangement.key_hashes`.
     """
 
     kernel: Kernel
     staged: StructType
     result: Callable[[DataFrame], DataFrame] | None = None
+    key: tuple[str, ...] = ()
+    hashed_by_spark: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,33 +43,34 @@ def can_read(kernel: Kernel, state: Any, store: Store) -> bool:
     return True
 
 
+def tasks_for(rows: int, slots: int) -> int:
+    """Return the number of tasks that read so many rows of states."""
+    return 1 if rows <= MERGE_HERE_ROWS else max(power_of_two(slots), power_of_two(rows // TASK_ROWS))
+
+
 def rows_between(
     jobs: Jobs,
     unit: CompiledUnit,
     states: tuple[Any, Any],
     outputs: Sequence[Output],
     time: int,
-    kernel: Kernel | None = None,
 ) -> list[TaskReceipt]:
     """Stage the rows that lead from one state of a unit to another.
 
     Args:
         states: The two payloads; None for a state without rows.
         time: The step to which the rows belong.
-        kernel: Gives the rows, in columns of its own; None: the unit's kernel, in the columns of the unit.
 
     Raises:
         BoatliftError: a state is damaged, or rows cannot be staged.
     """
-    output = unit.output if kernel is None else kernel.output_schema
-    kernel = kernel or kernel_with_rows(unit)
+    kernel = kernel_with_rows(unit)
     assert kernel is not None
     before, after = ({} if state is None else _located(jobs, state) for state in states)
     rows = sum(run.rows for state in (before, after) for runs in state.values() for run, _ in runs)
-    slots = jobs.planner.slots()
-    tasks = 1 if rows <= MERGE_HERE_ROWS else max(power_of_two(slots), power_of_two(rows // TASK_ROWS))
+    tasks = tasks_for(rows, jobs.planner.slots())
     scratch = str(jobs.planner.scratch)
-    task = BetweenTask(kernel, before, after, output, tuple(outputs), jobs.planner.token, tasks, scratch, time)
+    task = BetweenTask(kernel, before, after, unit.output, tuple(outputs), jobs.planner.token, tasks, scratch, time)
     jobs.group.join(unit.name, "rows of its state")
     try:
         with unsealing(jobs.spark.sparkContext):

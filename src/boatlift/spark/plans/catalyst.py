@@ -401,6 +401,16 @@ def optimised_plan_of(frame: DataFrame) -> Any:
     return frame._jdf.queryExecution().optimizedPlan()
 
 
+def java_session(spark: SparkSession) -> Any:
+    """Return the JVM's session."""
+    return cast("Any", spark)._jsparkSession
+
+
+def module(name: str) -> Any:
+    """Return an object of Scala's, by its full name."""
+    return getattr(getattr(jvm(), f"{name}$"), "MODULE$")
+
+
 def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
     """Return the frame of a logical plan of the JVM."""
     dataset = getattr(getattr(jvm(), "org.apache.spark.sql.classic.Dataset$"), "MODULE$")
