@@ -24,9 +24,14 @@ LOOKUP_MS, AGGREGATE_MS, MOST_COST = 100, 2000, 0.02
 
 
 def measure(effort: Effort) -> Result:
-    """Let the owner run alone, and beside queries, in turns."""
+    """Let the owner run alone, beside lookups, and beside lookups and aggregates, in turns."""
     rows = effort.keys(1_000_000)
-    alone, beside = list[float](), list[float]()
+    ways: dict[str, tuple[str, ...]] = {
+        "alone": (),
+        "beside lookups": ("lookup",),
+        "beside queries": ("lookup", "aggregate"),
+    }
+    rates: dict[str, list[float]] = {way: [] for way in ways}
     took: dict[str, list[float]] = {"lookup": [], "aggregate": []}
     with _dataflow(rows) as (running, steps):
         while len(steps) * STEP_ROWS < 2 * rows:
@@ -34,25 +39,25 @@ def measure(effort: Effort) -> Result:
         for name in took:
             _asked(running, name, rows)
         for _ in range(effort.rounds):
-            for rates, asks in ((alone, False), (beside, True)):
+            for way, asked in ways.items():
                 began, done = time.monotonic(), len(steps)
                 while time.monotonic() < began + SECONDS:
-                    for name in took if asks else ():
+                    for name in asked:
                         took[name].append(_asked(running, name, rows))
                     time.sleep(PAUSE)
-                rates.append((len(steps) - done) * STEP_ROWS / (time.monotonic() - began))
+                rates[way].append((len(steps) - done) * STEP_ROWS / (time.monotonic() - began))
     middle = {name: statistics.median(each) for name, each in took.items()}
-    cost = 1 - median_ratio(beside, alone)
+    kept = {f"{way} over alone": median_ratio(rates[way], rates["alone"]) for way in ways if ways[way]}
+    cost = 1 - min(kept.values())
     return Result(
         name="adhoc",
         target=f"a lookup at most {LOOKUP_MS} ms, an aggregate at most {AGGREGATE_MS} ms, and a query a second at most "
         f"{MOST_COST:.0%} of the throughput",
         met=middle["lookup"] <= LOOKUP_MS and middle["aggregate"] <= AGGREGATE_MS and cost <= MOST_COST,
-        ratios={"beside queries over alone": 1 - cost},
+        ratios=kept,
         figures={
             **{name: Figure.of("ms", each) for name, each in took.items()},
-            "alone": Figure.of("rows/s", alone),
-            "beside queries": Figure.of("rows/s", beside),
+            **{way: Figure.of("rows/s", each) for way, each in rates.items()},
         },
     )
 
