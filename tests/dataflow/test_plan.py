@@ -451,12 +451,11 @@ def test_a_view_of_a_view_behind_a_merge_has_its_times() -> None:
     assert plan(flow).units["two_meeting"].timing is Timing.GATHERED
 
 
-def test_what_brings_streams_together_has_a_name_of_its_own() -> None:
+def test_what_brings_streams_together_has_a_name_that_is_free() -> None:
     flow, a, b = two_streams()
     a.merge("merged", b).transform("both_meeting", same)
     flow.sql("both", "SELECT * FROM both_meeting JOIN b USING (k)").sink("out", ANY)
-    with pytest.raises(bl.InvalidError, match=r"\[DUPLICATE_NAME\] both_meeting is the name of what brings"):
-        plan(flow)
+    assert plan(flow).units["both_meeting2"].reads == ("both_meeting", "b")
 
 
 def test_gathered_rows_are_new_rows_for_their_reader() -> None:

@@ -365,6 +365,8 @@ def test_the_pages_programs_run_as_printed(spark: SparkSession) -> None:
     write(0, ("a", 20, 100), ("b", 30, 99), ("a", 22, 100), ("a", 22, 50))
     Path("alarms").mkdir()
     Path("alarms/0.csv").write_text(f"sensor,at\na,{now - 99 * MINUTE:%Y-%m-%dT%H:%M:%SZ}\n")
+    Path("gateway").mkdir()
+    Path("gateway/0.csv").write_text(f"sensor,celsius,at\nc,9,{now - 20 * MINUTE:%Y-%m-%dT%H:%M:%SZ}\n")
     names: dict[str, Any] = {"__name__": "sensors"}
     exec(compile("".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)), "sensors.py", "exec"), names)
     running = bl.start(names["flow"], store="store", spark=spark)
@@ -387,6 +389,12 @@ def test_the_pages_programs_run_as_printed(spark: SparkSession) -> None:
     assert Counter(row["sensor"] for row in rows("first")) == {"a": 2, "b": 2}
     assert Counter(row["sensor"] for row in rows("silent")) == {"a": 1, "b": 1}
     assert Counter((row["sensor"], row["n"]) for row in rows("closed")) == {("a", 2): 1, ("b", 1): 1, ("a", 1): 1}
+    hours: dict[datetime, float] = {}
+    for celsius, ago in ((22.0, 100), (30.0, 99), (22.0, 50), (18.0, 30), (9.0, 20)):
+        begin = (now - ago * MINUTE).replace(minute=0, second=0)
+        if begin + 60 * MINUTE <= now - 32 * MINUTE:  # the least watermark: that of `timely`
+            hours[begin] = max(celsius, hours.get(begin, celsius))
+    assert {row["window_start"]: row["celsius"] for row in rows("hours")} == hours
     warmest: Counter[tuple[str, float]] = Counter()
     for row in rows("warmest"):
         warmest[row["sensor"], row["celsius"]] += row["_weight"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, ClassVar
@@ -129,11 +129,12 @@ class Operator(ABC):
         """Return the operator in the form that takes all that has come as one step; itself if there is none."""
         return self
 
-    def after_meeting(self, inputs: Sequence[Rows]) -> tuple[Operator, ...]:  # noqa: ARG002
+    def after_meeting(self, inputs: Sequence[Rows], taken: Collection[str]) -> tuple[Operator, ...]:  # noqa: ARG002
         """Return the operators that take its inputs if these have different times; itself alone if they do not.
 
         Args:
             inputs: The kinds of the rows of `reads`, in that order.
+            taken: The names of all processors, which others may not have.
         """
         return (self,)
 

@@ -211,14 +211,8 @@ def _after_meetings(processors: Mapping[str, Processor]) -> dict[str, Processor]
         if isinstance(processor, SourceSpec | SinkSpec):
             made[name] = processor
             continue
-        for each in processor.after_meeting([rows[read] for read in processor.reads]):
-            if each.name != name and each.name in processors:
-                raise InvalidError(
-                    "DUPLICATE_NAME",
-                    f"{each.name} is the name of what brings the streams of {name} together: rename the processor that "
-                    "has it",
-                )
-            made[each.name] = each
+        inputs = [rows[read] for read in processor.reads]
+        made |= {each.name: each for each in processor.after_meeting(inputs, processors.keys() | made.keys())}
     return made
 
 

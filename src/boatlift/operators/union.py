@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -50,8 +50,9 @@ class Union(_OfSeveralStreams):
         source_times = all(each.source_times for each in inputs)
         return Rows(self.name, self._kind(inputs), source_times, ordered_within=one_order(inputs))
 
-    def after_meeting(self, inputs: Sequence[Rows]) -> tuple[Operator, ...]:
+    def after_meeting(self, inputs: Sequence[Rows], taken: Collection[str]) -> tuple[Operator, ...]:
         """Return a merge if one of the streams has times of its own, as behind a lookup: their steps do not meet."""
+        del taken
         same = all(each.source_times for each in inputs)
         return (self if same else Merge(self.name, self.reads, self.policy),)
 

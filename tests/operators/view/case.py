@@ -56,6 +56,7 @@ def first_two(rows: Given, _more: Given) -> Rows:
 MET = """
     SELECT a.k, a.v, b.n FROM `met-merged` a
     JOIN (SELECT k, count(*) AS n FROM more GROUP BY k) b ON a.k = b.k WHERE a.x < 0.5
+    UNION ALL SELECT k, max(v), count(*) FROM more GROUP BY k
 """
 
 
@@ -67,8 +68,9 @@ def build_met(rows: bl.Stream, more: bl.Stream) -> bl.Stream:
 
 def met(rows: Given, more: Given) -> Rows:
     counts = Counter(row["k"] for row in more)
-    rows = [row for row in [*rows, *more] if row["x"] < 0.5 and row["k"] in counts]
-    return Counter(as_row({"k": row["k"], "v": row["v"], "n": counts[row["k"]]}) for row in rows)
+    largest = {key: max(row["v"] for row in more if row["k"] == key) for key in counts}
+    chosen = [(row["k"], row["v"]) for row in [*rows, *more] if row["x"] < 0.5 and row["k"] in counts]
+    return Counter(as_row({"k": key, "v": v, "n": counts[key]}) for key, v in [*chosen, *largest.items()])
 
 
 CASES = [

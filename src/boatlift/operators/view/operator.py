@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -75,10 +75,11 @@ class View(KeyedOperator):
                 )
         return Rows(self.name, RowKind.CHANGES, source_times=all(each.source_times for each in inputs))
 
-    def after_meeting(self, inputs: Sequence[Rows]) -> tuple[Operator, ...]:
+    def after_meeting(self, inputs: Sequence[Rows], taken: Collection[str]) -> tuple[Operator, ...]:
         if len(inputs) == 1 or all(each.source_times for each in inputs):
             return (self,)
-        met = Meeting(f"{self.name}_meeting", self.reads, Ephemeral())
+        names = (f"{self.name}_meeting{number}" for number in ("", *range(2, len(taken) + 3)))
+        met = Meeting(next(each for each in names if each not in taken), self.reads, Ephemeral())
         return met, replace(self, reads=(met.name,), query=OfMeeting(self.name, self.query, self.reads))
 
     def fuses(self, read: int) -> bool:
@@ -86,7 +87,8 @@ class View(KeyedOperator):
         return True  # an operator that the view alone reads is a part of the plans of its jobs
 
     def describe(self) -> Json:
-        written: Json = {"written": "sql" if isinstance(self.query, str) else "function"}
+        query = self.query.query if isinstance(self.query, OfMeeting) else self.query
+        written: Json = {"written": "sql" if isinstance(query, str) else "function"}
         if self.loop is None:
             return written
         return {**written, "loop": dict(self.loop.outputs)}  # more iterations give the same rows
