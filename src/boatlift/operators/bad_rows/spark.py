@@ -55,6 +55,9 @@ class CompiledDeadLetters(Compiled, HasSteps):
 class DeadLetterSteps(RowSteps):
     """Steps that stage dead letters, with their number so far as state."""
 
+    def steps_per_job(self, takes: Sequence[StepInput]) -> int:  # noqa: ARG002
+        return 1
+
     def run(self, take: StepInput, state: Any) -> StepResult:
         recorded = RunsPayload(()) if state is None else payload_of(state)
         assert isinstance(recorded, RunsPayload)

@@ -166,17 +166,20 @@ class ViewFrames:
             frame = frame.coalesce(1)
         return map_in_arrow(frame, frame.columns, NetTask(self._unit.name), frame.schema)
 
-    def weighted(self, job: ViewJob, rows: Mapping[str, DataFrame], clock: StepClock) -> dict[str, DataFrame]:
+    def weighted(
+        self, job: ViewJob, rows: Mapping[str, DataFrame], clock: StepClock, weight: int = 1
+    ) -> dict[str, DataFrame]:
         """Return the rows of each stream with their weights, if a job reads streams.
 
         Args:
             rows: The rows of the sources and units below.
+            weight: The weight of new rows; changes have their own.
         """
         streams = {}
         for name, frame in self._unit.taken(rows, clock).items() if job.reads_streams else ():
             columns = self._streams[name]
-            weight = WEIGHT if columns.changes else f"CAST(1 AS BIGINT) AS {WEIGHT}"
-            streams[name] = frame.selectExpr(*map(quoted, columns.names), weight)
+            weighed = WEIGHT if columns.changes else f"CAST({weight} AS BIGINT) AS {WEIGHT}"
+            streams[name] = frame.selectExpr(*map(quoted, columns.names), weighed)
         return streams
 
 

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from boatlift.dataflow.columns import WEIGHT
+from boatlift.dataflow.columns import ORDINAL, WEIGHT
 from boatlift.kernels.loop.node import LoopNode
 from boatlift.kernels.network.network import Channel, Feed, Network, OutputCollector, part_name
 from boatlift.kernels.network.node import Node
 from boatlift.operators.view.frames import NOTHING, TriedInputs, ViewFrames, with_weight
+from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.plan_cache import PlanCache, SmallStep
 from boatlift.spark.jobs.planner import KeyedJob, LastStage, StepPlan
 from boatlift.spark.jobs.told_rows import Sent, ToldInputs
 from boatlift.spark.plans.catalyst import one_row
 from boatlift.spark.tasks.channels import ChannelTask, InputHashes
+from boatlift.spark.tasks.parameters import JobParameters
 from boatlift.spark.tasks.stage import Output, TaskReceipt
 from boatlift.spark.tasks.staging import ArrowStager
 from boatlift.storage.records.payloads import StepClock
@@ -104,6 +106,7 @@ class ViewPlans:
     ) -> None:
         self._unit, self._jobs, self._query, self._nodes, self._result = unit, jobs, query, nodes, result
         self._frames = ViewFrames(unit, query, view_jobs, nodes)
+        self._view_jobs = view_jobs
         self._numbers = {id(job): number for number, job in enumerate(view_jobs)}
         small = [partial(self._small, job) for job in view_jobs]
         self._cache = None if self._frames.of_step else PlanCache(unit, jobs, small)
@@ -132,6 +135,32 @@ class ViewPlans:
                 state=not self._query.only_appends,
             )
         return cached or self._made_anew(job, step, net=net, tried=tried)
+
+    @property
+    def of_step(self) -> bool:
+        """Whether plans have values of a step's own."""
+        return self._frames.of_step
+
+    def together(self, takes: Sequence[StepInput]) -> StepPlan:
+        """Return the plan of the one job of steps after the first, of a view that only appends.
+
+        Nothing in such a view reads the weight of a row, so that weights carry the ordinals of steps.
+        """
+        (job,) = self._view_jobs
+        self._jobs.make_room()
+        self._jobs.group.join(self._unit.name)
+        parts: dict[str, list[DataFrame]] = {}
+        for ordinal, take in enumerate(takes):
+            rows, _ = self._jobs.inputs.rows(self._jobs.spark, self._unit, take)
+            for name, rows_of in self._frames.weighted(job, rows, clock_of(take), weight=ordinal).items():
+                parts.setdefault(name, []).append(rows_of)
+        streams = {name: reduce(DataFrame.unionAll, frames) for name, frames in parts.items()}
+        read = self._channel_of_parameters
+        frame = self._frames.of(job, streams, frozenset(), read, first=False, divided=True, net=False)
+        times = range(takes[0].time, takes[-1].time + 1)
+        if frame is None:
+            return StepPlan(None, JobParameters(times[0], times[-1]))
+        return self._jobs.planner.staging_together(self._unit, self._appended(job, frame, ordinals=True), times)
 
     def tried(self, job: ViewJob, step: ViewStep) -> TriedInputs:
         """Return the inputs of a job that failed, with columns that are NULL where they fail; as `of` takes them."""
@@ -175,11 +204,18 @@ class ViewPlans:
         parameters = planner.parameters(step.number, step.named.sources, state=has_input)
         return replace(made, parameters=parameters, channels=step.named.channels)
 
-    def _appended(self, job: ViewJob, frame: DataFrame) -> DataFrame:
-        """Return the output rows of a view that only appends: no rows cancel out."""
+    def _appended(self, job: ViewJob, frame: DataFrame, *, ordinals: bool = False) -> DataFrame:
+        """Return the output rows of a view that only appends: no rows cancel out.
+
+        Args:
+            ordinals: Whether the weights are ordinals, which become `_ordinal`.
+        """
         assert job.result is not None
         columns = zip(job.result.columns, self._result.names, strict=True)
-        return frame.select(*(F.col(f"c{place}").alias(name) for place, name in columns), WEIGHT)
+        named = [F.col(f"c{place}").alias(name) for place, name in columns]
+        if not ordinals:
+            return frame.select(*named, WEIGHT)
+        return frame.select(*named, F.lit(1).cast("long").alias(WEIGHT), F.col(WEIGHT).cast("int").alias(ORDINAL))
 
     def _keyed_job(self, job: ViewJob) -> KeyedJob:
         planner, name = self._jobs.planner, self._unit.name

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import MapType, StringType, StructField, StructType, TimeType
 
 from boatlift.errors import InvalidError
+from boatlift.operators.view.appending import AppendingSteps
 from boatlift.operators.view.cuts import CutQuery, CutsFound
 from boatlift.operators.view.frames import ViewFrames
 from boatlift.operators.view.kept import kept_rows_of
@@ -90,7 +91,8 @@ class CompiledView(Compiled, HasSteps):
                 yield frame
 
     def steps(self, unit: CompiledUnit, jobs: Jobs) -> ViewSteps:
-        return ViewSteps(unit, jobs, self.query, self.jobs, self.nodes, self.result)
+        steps = AppendingSteps if self.query.only_appends else ViewSteps
+        return steps(unit, jobs, self.query, self.jobs, self.nodes, self.result)
 
 
 def compile_view(operator: View, inputs: Sequence[Columns], kit: Kit) -> CompiledView:

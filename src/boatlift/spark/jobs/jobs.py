@@ -92,6 +92,11 @@ class Jobs:
         if isinstance(last := takes[-1].number, int):  # else a probe of what was sent in the order of arrival
             self.executed[unit] = max(before, last)
 
+    def make_room(self) -> None:
+        """End the long-running job, because a job with large steps needs all slots."""
+        if self.long_running is not None:
+            self.long_running.make_room()
+
     def explained(self, unit: CompiledUnit, take: StepInput, job: Callable[[], Made]) -> Made:
         """Run a job, and raise Spark's errors as errors of Boatlift.
 

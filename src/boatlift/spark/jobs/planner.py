@@ -275,9 +275,17 @@ class StepPlanner:
         """
         output = unit.output if output is None else output
         columns = output.names
-        parts = ", ".join(f"isnull({quoted(each.name)}), {_hashable(each)}" for each in output)
-        frame = frame.selectExpr("*", f"xxhash64({parts}) AS {ROW_HASH}")
-        return (last_stage or one_job)(frame, [*columns, ROW_HASH], task or self.stage_task(unit))
+        return (last_stage or one_job)(_hashed(frame, output), [*columns, ROW_HASH], task or self.stage_task(unit))
+
+    def staging_together(self, unit: CompiledUnit, frame: DataFrame, times: range) -> StepPlan:
+        """Return the plan of several steps that stage their rows.
+
+        Args:
+            frame: The rows of all steps, with `_ordinal`.
+        """
+        columns = [*unit.output.names, ORDINAL, ROW_HASH]
+        staged = one_job(_hashed(frame, unit.output), columns, self.stage_task(unit))
+        return StepPlan(staged, JobParameters(times[0], times[-1]))
 
     def memory_of(self, unit: CompiledUnit) -> StateMemory | None:
         """Return the memory of a unit's state; None if the state is in place."""
@@ -398,6 +406,12 @@ def tasks_for(weight: int, parallelism: int) -> int:
 def power_of_two(number: int) -> int:
     """Return the largest power of two up to a number and up to the number of key groups."""
     return 1 << (max(1, min(number, KEY_GROUPS)).bit_length() - 1)
+
+
+def _hashed(frame: DataFrame, output: pa.Schema) -> DataFrame:
+    """Add the hash of each row, as docs/formats/digest.md has it."""
+    parts = ", ".join(f"isnull({quoted(each.name)}), {_hashable(each)}" for each in output)
+    return frame.selectExpr("*", f"xxhash64({parts}) AS {ROW_HASH}")
 
 
 def _hashable(column: pa.Field) -> str:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from pyspark.sql import DataFrame
 
 from boatlift.dataflow import Timing
+from boatlift.dataflow.columns import ORDINAL
 from boatlift.errors import InternalError
 from boatlift.kernels.step_state import StepTime
 from boatlift.runtime.engine import StepResult
@@ -20,6 +21,8 @@ from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.plan_cache import PlanCache, SmallStep
 from boatlift.spark.jobs.planner import LastStage, PlansAhead, RecordedAnswers, StepPlan
 from boatlift.spark.jobs.steps import Steps
+from boatlift.spark.jobs.waiting import input_in_turn, waiting_together
+from boatlift.spark.plans.catalyst import thread
 from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.state.opened import LocatedRun
 from boatlift.storage.records.payloads import StepClock
@@ -114,9 +117,20 @@ class JobSteps(Steps):
 class RowSteps(JobSteps):
     """Steps without state: the output is staged."""
 
+    def steps_per_job(self, takes: Sequence[StepInput]) -> int:
+        unit = self._unit
+        alone = unit.apart or not unit.unit.deterministic or unit.unit.records_answers or len(unit.leaves) > 1
+        return 1 if alone else waiting_together(self._jobs.inputs, unit, takes)
+
     def run(self, take: StepInput, state: Any) -> StepResult:
-        (receipts,), seconds = self._jobs.explained(self._unit, take, partial(self._job, (take,), dict))
-        return self._jobs.result(self._unit, take, receipts, state, seconds)
+        (made,) = self._jobs.explained(self._unit, take, partial(self.run_as_one, (take,), state))
+        return made
+
+    def run_as_one(self, takes: Sequence[StepInput], state: Any) -> tuple[StepResult, ...]:
+        receipts, seconds = self._job(takes, dict)
+        each = seconds / len(takes)
+        steps = zip(takes, receipts, strict=True)
+        return tuple(self._jobs.result(self._unit, take, made, state, each) for take, made in steps)
 
     def _small(self, frame: DataFrame, last_stage: LastStage | None = None) -> DataFrame:
         return self._jobs.planner.staged(self._unit, frame, None, last_stage)
@@ -124,3 +138,10 @@ class RowSteps(JobSteps):
     def _planned(self, frame: DataFrame, weight: int, number: int) -> StepPlan:
         del weight
         return self._jobs.planner.staging(self._unit, frame, number)
+
+    def _planned_together(self, takes: Sequence[StepInput]) -> StepPlan:
+        self._jobs.make_room()
+        rows = input_in_turn(self._jobs.inputs, self._unit, takes)
+        (leaf,) = self._unit.leaves
+        frame = thread(self._unit.frame({leaf: rows.drop(ORDINAL)}, StepClock(0, 0)), rows, ORDINAL)
+        return self._jobs.planner.staging_together(self._unit, frame, range(takes[0].time, takes[-1].time + 1))

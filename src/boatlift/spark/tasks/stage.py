@@ -10,16 +10,17 @@ import hashlib
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import xxhash
 
 from boatlift.dataflow import Staged, Stager
-from boatlift.dataflow.columns import ROW_HASH
+from boatlift.dataflow.columns import ORDINAL, ROW_HASH
 from boatlift.spark.tasks.parameters import JobParameters, guarded, job_parameters, partition
 from boatlift.storage.records.records import RunRef
 
@@ -121,11 +122,16 @@ class StageTask:
     folder: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        step = job_parameters()
-        yield packed(Report(step, [guarded(self.processor, lambda: self.run(step.first, partition(), batches))]))
+        step, number = job_parameters(), partition()
+        yield packed(Report(step, guarded(self.processor, lambda: self.run_all(step.times, number, batches))))
+
+    def run_all(self, times: range, number: int, batches: Iterator[pa.RecordBatch]) -> list[TaskReceipt]:
+        """Stage a partition's rows of each step; rows of several steps have `_ordinal`."""
+        rows = zip(times, _by_step(batches, len(times)), strict=True)
+        return [self.run(time, number, iter(some)) for time, some in rows]
 
     def run(self, time: int, number: int, batches: Iterator[pa.RecordBatch]) -> TaskReceipt:
-        """Stage a partition."""
+        """Stage a partition's rows of a step, which have `_row_hash`."""
         digest = 0
         rows = []
         for batch in batches:
@@ -136,3 +142,19 @@ class StageTask:
         return TaskReceipt(
             number, count, count, digest, stage_all(self.outputs, self.folder, self.token, time, number, rows)
         )
+
+
+def _by_step(batches: Iterator[pa.RecordBatch], steps: int) -> list[list[pa.RecordBatch]]:
+    """Return the rows of each step in their order, without the ordinal, which rows of a single step may lack."""
+    found: list[list[pa.RecordBatch]] = [[] for _ in range(steps)]
+    for batch in batches:
+        if steps == 1 and ORDINAL not in batch.schema.names:
+            found[0].append(batch)
+            continue
+        ordinals = batch.column(ORDINAL).to_numpy(zero_copy_only=True)
+        rows = batch.drop_columns([ORDINAL])
+        ends = [0, *(np.flatnonzero(np.diff(ordinals)) + 1).tolist(), len(ordinals)]
+        for begin, end in pairwise(ends):
+            if begin < end:
+                found[ordinals[begin]].append(rows.slice(begin, end - begin))
+    return found
