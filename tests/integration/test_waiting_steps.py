@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -19,11 +19,14 @@ from xxhash import xxh64_intdigest
 import boatlift as bl
 from boatlift.connectors.parquet.step_file import read_record
 from boatlift.operators.view import appending
-from boatlift.operators.view.plans import ViewPlans
+from boatlift.operators.view.appending import AppendingSteps
+from boatlift.operators.view.plans import ViewPlans, ViewStep
+from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.engine import SparkEngine
 from boatlift.spark.jobs import waiting
 from boatlift.spark.jobs.planner import StepPlan
 from boatlift.testing import crash_test
+from boatlift.views.view_job import ViewJob
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -213,8 +216,12 @@ def test_a_job_has_no_more_input_than_the_bound(
     assert max(map(len, jobs)) == 2
 
 
-def test_changes_are_no_rows_that_only_come(here: Path, spark: SparkSession, files: Path, jobs: list[range]) -> None:
-    """A view over changes keeps their weights, so its steps do not share a job."""
+def test_changes_are_no_rows_that_only_come(
+    here: Path, spark: SparkSession, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view over changes keeps their weights, so its steps never share a job."""
+    appends: list[object] = []
+    monkeypatch.setattr(AppendingSteps, "__init__", lambda steps, *_: appends.append(steps))
 
     def made(flow: bl.Dataflow, rows: bl.Stream) -> bl.Stream:
         from pyspark.sql import functions as F
@@ -224,6 +231,7 @@ def test_changes_are_no_rows_that_only_come(here: Path, spark: SparkSession, fil
 
     found = outcome(flow_of(made, files), spark)
     assert {-1, 1} == {weight for _, _, table in found for weight in table["_weight"].to_pylist()}
+    assert not appends
 
 
 def test_a_step_that_fails_is_named_and_those_before_it_hold(
@@ -271,14 +279,25 @@ def test_a_large_step_is_planned_while_the_one_before_it_runs(
     monkeypatch.setattr(SparkEngine, "steps_per_job", lambda *_: 1)
     monkeypatch.setattr(appending, "ONE_TASK_BYTES", 1)
     planned: list[int] = []
-    together = ViewPlans.together
-    monkeypatch.setattr(
-        ViewPlans, "together", lambda plans, takes: planned.append(takes[0].time) or together(plans, takes)
-    )
+    together, of = ViewPlans.together, ViewPlans.of
+
+    def ahead(plans: ViewPlans, takes: Sequence[StepInput]) -> StepPlan:
+        planned.append(takes[0].time)
+        return together(plans, takes)
+
+    at_their_turn: list[int] = []
+
+    def late(plans: ViewPlans, job: ViewJob, step: ViewStep, **named: Any) -> StepPlan:
+        at_their_turn.append(step.number)
+        return of(plans, job, step, **named)
+
+    monkeypatch.setattr(ViewPlans, "together", ahead)
+    monkeypatch.setattr(ViewPlans, "of", late)
     jobs.clear()
     assert outcome(flow, spark) == expected
-    assert planned
     assert [len(times) for times in jobs] == [1] * FILES, "a step had two jobs"
+    assert planned
+    assert sorted(planned + at_their_turn) == list(range(FILES)), "a plan was made twice"
 
 
 def test_the_digest_is_that_of_the_formats_page(here: Path, spark: SparkSession, files: Path) -> None:
