@@ -82,7 +82,7 @@ CONDITIONS: dict[str, Condition] = {
         "InvalidError", "a reduction of rows that are not all new", "keep the aggregate as state, with agg(…)"
     ),
     "BAD_UNION": Condition(
-        "InvalidError", "a union or merge of incompatible streams", "unite the streams that they are made of"
+        "InvalidError", "a union or merge of whole tables", "unite the streams that the tables are made of"
     ),
     "OTHER_TIMES": Condition(
         "InvalidError",

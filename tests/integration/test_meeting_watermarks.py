@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +16,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from boatlift.runtime.inspect.status import MeetingStatus
-from support.rows.event_time import SECOND, drawn_steps, judged, windows_of
+from boatlift.runtime.inspect.status import PathsStatus
+from boatlift.runtime.machine.instructions import Message, StepInput
+from boatlift.spark.jobs.jobs import Jobs, ScratchFiles
+from boatlift.storage.records.payloads import NO_WATERMARK, RunsPayload, to_json
+from support.rows.event_time import BEGIN, SECOND, drawn_steps, judged, windows_of
 from support.rows.stepped_rows import SCHEMA, Fields, rows_of, run, steps_of, write_steps
 
 MINUTE = 60 * SECOND
@@ -129,8 +133,8 @@ def test_windows_behind_what_brings_streams_together_are_those_of_all_timely_row
             assert fired <= due.keys()
             assert len(fired) >= len(due) - 4, "timers of the last step fire at the next"
     assert sum(expected.values()) > 10
-    held = bl.status("store").meetings["union_w"]
-    assert isinstance(held, MeetingStatus)
+    held = bl.status("store").watermarks["union_w"]
+    assert isinstance(held, PathsStatus)
     assert held.inputs == {
         f"united/{name}": round(end.timestamp() * 1000) for name, end in zip(STREAMS, ends, strict=True)
     }
@@ -254,8 +258,72 @@ def test_what_idle_after_needs_is_said() -> None:
         rows.with_watermark("timely", "at", "1 minute", idle_after="1 minute")
     with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] timely: max_ahead"):
         rows.with_watermark("timely", "at", "1 minute", max_ahead="soon")
+    flow = bl.Dataflow("ticked", tick="2 seconds")
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] timely: ticks are never idle: leave idle_after out"):
+        flow.tick.with_watermark("timely", "at", "1 minute", idle_after="1 minute")
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] timely: idle_after='1 second' is less than the 2 sec"):
+        rows_of(flow, "short").with_watermark("timely", "at", "1 minute", idle_after="1 second")
     flow = bl.Dataflow("ticked", tick="1 second")
     merged = rows_of(flow).merge("merged", rows_of(flow, "more"))
     merged.with_watermark("timely", "at", "1 minute", idle_after="1 minute").sink("out", bl.parquet("out"))
     with pytest.raises(bl.InvalidError, match=r"\[BAD_LATENESS\] timely has idle_after, and merged is behind"):
         bl.run(flow, "store", available_now=True)
+
+
+def test_loops_and_queries_about_time_take_streams_with_different_times(spark: SparkSession) -> None:
+    """A query of several streams says what it would say of one; a loop iterates over what has come of all."""
+    write_steps([[{"k": key, "v": v, "at": BEGIN} for key, v in zip("abcg", (1, 2, 3, 7), strict=True)]], "edges_rows")
+    write_steps([[{"k": "a", "v": 1, "at": BEGIN}]], "begin_rows")
+    flow = bl.Dataflow("loop")
+    edges = rows_of(flow, "edges_rows")
+    rows_of(flow, "begin_rows")
+    moved = edges.transform("moved", lambda df: df.selectExpr("concat(k, 'x') AS k", "v + 100 AS v", "at"))
+    edges.merge("merged", moved)
+
+    def reached(reached: Any, merged: Any, begin_rows: Any) -> Any:
+        further = reached.join(merged, "v").select((F.col("v") + 1).alias("v"))
+        return begin_rows.select("v").union(further).distinct()
+
+    flow.iterate("reached", reached, output="v LONG").sink("reached_out", bl.parquet("reached"))
+
+    @flow.view()
+    def cut(merged: Any, begin_rows: Any) -> Any:
+        timely = begin_rows.withWatermark("at", "1 hour").select("k", F.col("at").alias("since"))
+        return merged.withWatermark("at", "1 hour").join(timely, "k").select("k", "v", "since")
+
+    cut.sink("cut_out", bl.parquet("cut"))
+    twice = "SELECT x.v, y.v AS w FROM merged x JOIN merged y ON x.v + 1 = y.v JOIN begin_rows b ON b.k = x.k"
+    flow.sql("twice", twice).sink("twice_out", bl.parquet("twice"))
+    run(flow, spark)
+
+    def held(name: str, *columns: str) -> set[tuple[Any, ...]]:
+        total: Counter[tuple[Any, ...]] = Counter()
+        for row in (row for step in steps_of(name) for row in step):
+            total[tuple(row[column] for column in columns)] += row["_weight"]
+        assert set(total.values()) <= {0, 1}
+        return {row for row, weight in total.items() if weight}
+
+    assert held("reached", "v") == {(1,), (2,), (3,), (4,)}
+    assert held("cut", "k", "v", "since") == {("a", 1, BEGIN)}
+    assert held("twice", "v", "w") == {(1, 2)}
+
+
+def test_a_step_that_is_skipped_lets_no_event_time_pass(spark: SparkSession) -> None:
+    """Its rows are still to come, or never: what reads the unit must not act on a watermark that it has not reached."""
+    windows: Any = SimpleNamespace(
+        name="w",
+        columns=SimpleNamespace(has_watermark=True),
+        top=SimpleNamespace(goes_by_event_time=True),
+        unit=SimpleNamespace(sinks=(), materialised=True),
+    )
+    plan: Any = SimpleNamespace(units={"reader": SimpleNamespace(name="reader", reads=("w",))})
+    unused: Any = None
+    made = Jobs(spark, plan, unused, unused, unused, ScratchFiles(Path()), unused)
+    sent = RunsPayload((), 1, "0" * 16, 5, 7, bounds_by={"a": (10, 20), "b": (100, 200)})
+    take = StepInput(3, (Message("u->w", 3, to_json(sent)),))
+    state = to_json(RunsPayload((), bounds=(15, 15), heard={"u/a": 15, "u/b": 100}))
+    (message,) = made.skipped(windows, take, state).sent.values()
+    assert message["bounds"] == [15, 15]
+    assert "bounds_by" not in message
+    (first,) = made.skipped(windows, take, None).sent.values()
+    assert first["bounds"] == [NO_WATERMARK, NO_WATERMARK]

@@ -85,7 +85,7 @@ def test_of_several_bounds_the_earliest_counts_and_an_input_without_a_message_ke
 
 def test_before_every_path_was_heard_of_there_is_no_watermark() -> None:
     (one,) = times_of(KernelTime.WATERMARK, [step(0, 1, (5, 30), None)], None, ("a", "b"))
-    assert (one.sent, one.heard) == ((NO_WATERMARK, NO_WATERMARK), {"a": 30})
+    assert (one.sent, one.heard) == ((NO_WATERMARK, NO_WATERMARK), {"a": 30, "b": NO_WATERMARK})
 
 
 BOUNDS = st.lists(st.integers(0, 50), min_size=1, max_size=6).map(sorted)

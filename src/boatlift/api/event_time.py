@@ -66,6 +66,15 @@ class StreamInTime:
         ahead = None if max_ahead is None else lateness_in(max_ahead, f"{name}: max_ahead")
         idle = None if idle_after is None else lateness_in(idle_after, f"{name}: idle_after")
         reads = (self.name,) if idle is None else (self.name, flow.tick.name)
+        if idle is not None and self.name == flow.tick.name:
+            raise InvalidError("BAD_OPTION", f"{name}: ticks are never idle: leave idle_after out")
+        period = 0.0 if idle is None or flow.ticks is None else flow.ticks.source.capabilities.period or 0.0
+        if idle is not None and 1000 * period > idle:
+            raise InvalidError(
+                "BAD_OPTION",
+                f"{name}: idle_after={idle_after!r} is less than the {period:g} seconds of a tick: give a longer time, "
+                "or let the dataflow tick more often",
+            )
         chosen = policy_of_state(name, policy, "the watermark")
         return flow.add(Watermark(checked_name(name), reads, chosen, column, milliseconds, ahead, idle))
 

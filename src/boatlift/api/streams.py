@@ -292,7 +292,8 @@ class Stream(StreamInTime):
         """Unite this and other streams of the same columns, step by step.
 
         The sources of all streams have common steps: a step begins as soon as one of them has rows, and takes the rows
-        that each has by then. `merge` is for streams of which none waits for another.
+        that each has by then. `merge` is for streams of which none waits for another; a union is one if a stream has
+        times of its own, as behind a lookup. The rows are changes if those of one stream are.
 
         Args:
             name: The processor's name.

@@ -35,10 +35,10 @@ def literal(text: str) -> str:
     return f"'{text}'" if plain else f"CAST(X'{text.encode().hex()}' AS STRING)"
 
 
-OF_MEETING = "_of"
-"""The first column of rows of streams that have met: the number of a row's stream."""
+OF = "_of"
+"""The column of the combined rows of several streams that names a row's stream."""
 
 
-def meeting_column(place: int, column: str) -> str:
-    """Return the name of a stream's column among those of all streams that have met."""
-    return f"{place}.{column}"
+def column_of(stream: str, column: str) -> str:
+    """Return the name that a stream's column has among the columns of all streams."""
+    return f"{stream}.{column}"

@@ -390,7 +390,7 @@ class SparkEngine:
         if all(message.payload is None for message in take.inputs):  # an upstream of a sequence sent nothing
             return StepResult(0, NOTHING, {}, state)
         if (unit, take.number) in self._skips.steps:
-            return self.jobs.result(self._program.units[unit], take, (), state, 0.0)
+            return self.jobs.skipped(self._program.units[unit], take, state)
         return self._without_bad_rows(unit, take, lambda: self._steps[unit].run(take, state))
 
     def _without_bad_rows(self, unit: str, take: StepInput, execute: Callable[[], _T]) -> _T:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boatlift.kernels.step_state import StepTime
-from boatlift.operators.watermark.task import WatermarkTask, idle_watermark, watermark_after
+from boatlift.operators.watermark.task import Idle, WatermarkTask, watermark_after
 from boatlift.spark.tasks.stage import Output, StageTask, TaskReceipt
 from boatlift.spark.tasks.staging import ArrowStager
 from boatlift.storage.records.payloads import NO_WATERMARK
@@ -111,31 +111,41 @@ def test_a_time_too_far_ahead_of_the_clock_moves_nothing_and_its_row_is_handed_o
     assert judged(tmp_path, times)[0].report["latest"] == 9_000_000_000
 
 
+def after(idle: Idle, *clocks: int) -> Idle:
+    """Return the idle time after steps without rows; one second late at most, idle after five."""
+    for clock in clocks:
+        idle = idle.after(clock, 1_000, 5_000)
+    return idle
+
+
 def test_an_idle_stream_goes_on_with_the_clock_from_where_its_rows_have_left_it() -> None:
-    moved = (7_000, 100_000)
-    assert idle_watermark(moved, 100_000, 1_000, 5_000) == 7_000
-    assert idle_watermark(moved, 104_999, 1_000, 5_000) == 7_000
-    assert idle_watermark(moved, 105_000, 1_000, 5_000) == 7_000
-    assert idle_watermark(moved, 105_001, 1_000, 5_000) == 7_001
-    assert idle_watermark(moved, 165_000, 1_000, 5_000) == 67_000
+    idle = Idle(7_000, 0, 100_000)
+    passed = [after(idle, *clocks).watermark_now(5_000) for clocks in ((), (104_999,), (103_000, 105_000))]
+    assert passed == [7_000] * 3
+    assert after(idle, 103_000, 105_001).watermark_now(5_000) == 7_001
+    assert after(idle, *range(100_000, 166_000, 1_000)).watermark_now(5_000) == 67_000
+
+
+def test_a_time_in_which_the_dataflow_was_stopped_is_no_idle_time() -> None:
+    idle = after(Idle(7_000, 0, 100_000), 104_000)
+    assert after(idle, 3_700_000) == Idle(7_000, 4_000, 3_700_000)
+    assert after(idle, 3_700_000, 3_702_000).watermark_now(5_000) == 8_000
 
 
 def test_before_its_first_row_an_idle_stream_takes_the_clock_for_the_time_of_rows() -> None:
-    moved = (NO_WATERMARK, 100_000)
-    assert idle_watermark(moved, 104_999, 1_000, 5_000) == NO_WATERMARK
-    assert idle_watermark(moved, 105_000, 1_000, 5_000) == 99_000
+    begun = Idle(NO_WATERMARK, 0, 100_000)
+    assert after(begun, 104_999).watermark_now(5_000) == NO_WATERMARK
+    assert after(begun, 103_000, 106_000).watermark_now(5_000) == 100_000
+    assert after(begun, 103_000, 106_000, 107_000).watermark_now(5_000) == 101_000
 
 
-@given(st.integers(0, 50), st.integers(0, 50), st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=20))
-def test_an_idle_watermark_never_goes_back(lateness: int, idle: int, steps: list[tuple[int, bool]]) -> None:
-    """Law: as the clock rises, with rows or without, the watermark rises; with rows it is at least what they set."""
-    clock, bound, moved = 100, NO_WATERMARK, (NO_WATERMARK, 100)
+@given(st.integers(0, 50), st.integers(0, 50), st.lists(st.tuples(st.integers(0, 80), st.booleans()), max_size=20))
+def test_an_idle_watermark_never_goes_back(lateness: int, idle_ms: int, steps: list[tuple[int, bool]]) -> None:
+    """Law: as the clock rises, with rows or without, the watermark rises, and never by more than the clock."""
+    clock, bound, idle = 100, NO_WATERMARK, Idle(NO_WATERMARK, 0, 100)
     for passed, has_row in steps:
         clock += passed
-        after = bound
-        if has_row:
-            after = max(bound, clock - lateness)
-            moved = (after, clock)
-        after = max(after, idle_watermark(moved, clock, lateness, idle))
-        assert after >= bound
-        bound = after
+        idle = Idle(max(bound, clock - lateness), 0, clock) if has_row else idle.after(clock, lateness, idle_ms)
+        now = max(bound, idle.watermark_now(idle_ms))
+        assert bound <= now <= clock - lateness
+        bound = now

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from boatlift.dataflow.columns import OF_MEETING, meeting_column, quoted
 from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.operator import Operator, Timing
 from boatlift.dataflow.rows import RowKind, Rows
+from boatlift.operators.view.mutual import rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,14 +60,7 @@ class OfMeeting:
         from boatlift.views.catalyst_plan import CatalystPlan
 
         *looped, combined = frames
-        rows = {stream: self._rows(combined, place) for place, stream in enumerate(self.streams)}
+        rows = {stream: rows_of(combined, str(place)) for place, stream in enumerate(self.streams)}
         if isinstance(self.query, str):
             return queried(self.view, self.query, rows, CatalystPlan(combined.sparkSession))
         return self.query(*looped, *rows.values())
-
-    @staticmethod
-    def _rows(combined: DataFrame, place: int) -> DataFrame:
-        own = meeting_column(place, "")
-        names = [each.removeprefix(own) for each in combined.columns if each.startswith(own)]
-        chosen = [f"{quoted(meeting_column(place, name))} AS {quoted(name)}" for name in names]
-        return combined.where(f"{OF_MEETING} = {place}").selectExpr(*chosen)

@@ -8,20 +8,12 @@ from functools import reduce
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from boatlift.dataflow.columns import quoted
+from boatlift.dataflow.columns import OF, column_of, quoted
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
-
-OF = "_of"
-"""The column of the combined rows that names the stream."""
-
-
-def column_of(stream: str, column: str) -> str:
-    """Return the name that a stream's column has among the columns of all streams."""
-    return f"{stream}.{column}"
 
 
 def rows_of(combined: DataFrame, stream: str) -> DataFrame:

@@ -13,19 +13,20 @@ import xxhash
 from pyspark.sql import DataFrame
 from pyspark.sql.types import MapType, StringType, StructField, StructType, TimeType
 
+from boatlift.dataflow.columns import OF, column_of
 from boatlift.errors import InvalidError
 from boatlift.operators.view.appending import AppendingSteps
 from boatlift.operators.view.cuts import CutQuery, CutsFound
 from boatlift.operators.view.frames import ViewFrames
 from boatlift.operators.view.kept import kept_rows_of
 from boatlift.operators.view.meeting import Meeting
-from boatlift.operators.view.mutual import OF, check_columns, column_of
+from boatlift.operators.view.mutual import check_columns
 from boatlift.operators.view.operator import View
 from boatlift.operators.view.queried import queried
 from boatlift.operators.view.steps import ViewSteps
 from boatlift.operators.view.trial import refused_by_spark, try_stages
 from boatlift.spark.compile.keyed import declared_columns
-from boatlift.spark.compile.operator import Columns, Compiled, KeptRows, Kit, meeting
+from boatlift.spark.compile.operator import Columns, Compiled, KeptRows, Kit, with_least_watermark
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.compile.united import compile_meeting
 from boatlift.spark.jobs.jobs import Jobs
@@ -155,7 +156,7 @@ def _compiled(operator: View, inputs: Sequence[Columns], kit: Kit) -> CompiledVi
     try_stages(query, jobs, rows, nodes, operator.name)
     known = {nodes.rdd_of(leaf): columns.keys for leaf, columns in zip(leaves, inputs, strict=True)}
     keys = unique_keys(plan, nodes, known)
-    columns = meeting(Columns(operator.name, schema, changes=True, keys=keys), inputs)
+    columns = with_least_watermark(Columns(operator.name, schema, changes=True, keys=keys), inputs)
     bounded = None if query.bounded is None or not columns.has_watermark else names[query.bounded]
     return CompiledView(
         columns=replace(columns, watermark_column=bounded),

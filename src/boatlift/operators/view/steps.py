@@ -29,7 +29,7 @@ from boatlift.spark.jobs.steps import Steps
 from boatlift.spark.jobs.watermarks import InputWatermarks
 from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.state.expiry import ExpiryColumn
-from boatlift.storage.records.payloads import RunsPayload, payload_of
+from boatlift.storage.records.payloads import NO_WATERMARK, RunsPayload, payload_of
 from boatlift.storage.records.records import RunRef
 from boatlift.storage.remote_files import removed
 from boatlift.views.catalyst_plan import CatalystPlan
@@ -68,7 +68,8 @@ class ViewTimes:
         """Return the newest watermark of each path that a state records; none before the first step."""
         before = None if state is None else payload_of(state)
         assert before is None or isinstance(before, RunsPayload)
-        return dict((None if before is None else before.heard) or {})
+        heard = (None if before is None else before.heard) or {}
+        return {path: watermark for path, watermark in heard.items() if watermark != NO_WATERMARK}
 
     def input_watermarks(self, take: StepInput, state: Any) -> dict[str, int]:
         """Return the newest watermark of each path up to a step; none if no row expires.
@@ -79,7 +80,13 @@ class ViewTimes:
         """
         if not self._bounds:
             return {}
-        return self._watermarks.heard(self.watermarks_before(state), self._watermarks.of(take.inputs))
+        heard = self._watermarks.heard(self.watermarks_before(state), self._watermarks.of(take.inputs))
+        return {path: watermark for path, watermark in heard.items() if watermark != NO_WATERMARK}
+
+    def recorded(self, watermarks: Mapping[str, int]) -> dict[str, int] | None:
+        """Return the newest watermark of each path as a state records it; None if no row expires."""
+        paths = self._watermarks.paths if self._bounds else ()
+        return {path: watermarks.get(path, NO_WATERMARK) for path in paths} or None
 
     def passed(self, watermarks: Mapping[str, int]) -> dict[str, int]:
         """Return the time that has passed for each part whose rows expire, if any has.
@@ -164,7 +171,7 @@ class ViewSteps(Steps):
         watermarks = self._times.input_watermarks(take, state)
         passed = self._times.passed(watermarks)
         drop_expired(step.held, passed)
-        kept = self._state.payload(step.held, history=step.history, heard=watermarks or None)
+        kept = self._state.payload(step.held, history=step.history, heard=self._times.recorded(watermarks))
         made = jobs.result(unit, take, receipts, kept, time.perf_counter() - began)
         if step.history is not None:
             self._unfinished.done(take.number, step.history)

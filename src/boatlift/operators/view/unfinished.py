@@ -41,14 +41,7 @@ def _content(payload: Any) -> Any:
     known = payload_of(payload)
     if isinstance(known, SourcePayload):
         return [known.position, known.clock, known.seed]
-    return [
-        known.rows,
-        known.digest,
-        known.clock,
-        known.seed,
-        known.bounds,
-        *([known.bounds_by] if known.bounds_by else []),
-    ]
+    return [known.rows, known.digest, known.clock, known.seed, known.bounds, *filter(None, [known.bounds_by])]
 
 
 class UnfinishedIterations:

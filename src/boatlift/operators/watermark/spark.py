@@ -20,8 +20,8 @@ from boatlift.operators.watermark.task import (
     LATEST,
     MOVED,
     UNTIMED,
+    Idle,
     WatermarkTask,
-    idle_watermark,
     watermark_after,
 )
 from boatlift.runtime.engine import StepResult
@@ -65,10 +65,12 @@ class WatermarkSteps(JobSteps):
             for number in (LATE, AHEAD, UNTIMED)
         }
         if self._operator.idle_ms is not None:
-            moved = recorded.report.get(MOVED, (NO_WATERMARK, clock))
             counts = any(receipt.report[LATEST] is not None for receipt in receipts)
-            report[MOVED] = moved = (after, clock) if counts else tuple(moved)
-            after = max(after, idle_watermark(moved, clock, self._operator.lateness_ms, self._operator.idle_ms))
+            idle = Idle(after, 0, clock)
+            if not counts:
+                before_it = Idle(*recorded.report.get(MOVED, (NO_WATERMARK, 0, clock)))
+                idle = before_it.after(clock, self._operator.lateness_ms, self._operator.idle_ms)
+            after, report[MOVED] = max(after, idle.watermark_now(self._operator.idle_ms)), list(idle)
         report = {name: each for name, each in report.items() if each or name == LATE}
         kept = to_json(RunsPayload((), bounds=(before, after), report=report))
         return self._jobs.result(self._unit, take, receipts, kept, seconds, bounds=(before, after))

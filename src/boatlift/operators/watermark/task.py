@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -26,7 +27,7 @@ LATEST = "latest"
 """In a receipt the latest time of a task's rows that counts, in milliseconds since 1970; None if there is none."""
 
 MOVED = "moved"
-"""In a state the watermark that rows have set, and the clock of the last row that counts."""
+"""In a state `Idle`, of a stream that may be idle."""
 
 MICROSECONDS = 1000
 """Microseconds in a millisecond: rows have their times in microseconds, watermarks are in milliseconds."""
@@ -80,20 +81,33 @@ def watermark_after(before: int, receipts: Iterable[TaskReceipt], lateness: int)
     return max([before, *(each - lateness for each in latest if each is not None)])
 
 
-def idle_watermark(moved: tuple[int, int], clock: int, lateness: int, idle: int) -> int:
-    """Return the watermark of a stream without rows that count: it follows the clock, once the stream is idle.
+class Idle(NamedTuple):
+    """How long a stream has had no row that counts.
 
-    Args:
-        moved: The watermark that rows have set, and the clock of the last of them; before any row `NO_WATERMARK`, and
-            the clock of the first step.
-        clock: The clock of the step.
-        lateness, idle: In milliseconds.
+    Attributes:
+        watermark: The watermark that rows have set; before any row `NO_WATERMARK`.
+        passed: The milliseconds since then in which the dataflow ran.
+        clock: The clock of the last step.
     """
-    watermark, since = moved
-    passed = clock - since - idle
-    if passed < 0:
-        return watermark
-    return clock - idle - lateness if watermark == NO_WATERMARK else watermark + passed
+
+    watermark: int
+    passed: int
+    clock: int
+
+    def after(self, clock: int, lateness: int, idle: int) -> Idle:
+        """Return the idle time after a step without a row that counts; the other arguments are in milliseconds.
+
+        Time in which there were no steps does not count, if it is longer than `idle`: the dataflow was stopped.
+        Before its first row the clock is taken for the time of a stream.
+        """
+        gap = max(0, clock - self.clock)
+        passed = self.passed + (gap if gap <= idle else 0)
+        begins = self.watermark == NO_WATERMARK and passed >= idle
+        return Idle(clock - lateness - passed if begins else self.watermark, passed, max(clock, self.clock))
+
+    def watermark_now(self, idle: int) -> int:
+        """Return the watermark: it goes on with the clock, once the stream is idle."""
+        return self.watermark if self.watermark == NO_WATERMARK else self.watermark + max(0, self.passed - idle)
 
 
 def _times(column: pa.Array) -> tuple[Ints, Mask]:

@@ -83,7 +83,7 @@ class InFlightStatus(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class MeetingStatus(OperatorStatus, frozen=True):
+class PathsStatus(OperatorStatus, frozen=True):
     """The watermarks of the streams that come together in a unit, of which the least holds.
 
     Attributes:
@@ -293,16 +293,16 @@ def _numbers(
 ) -> dict[str, dict[str, OperatorStatus]]:
     recorded = processors_of(history.program)
     numbers: dict[str, dict[str, OperatorStatus]] = {each.status_key: {} for each in operators.values()}
-    meetings = numbers.setdefault("meetings", {})
+    by_path = numbers.setdefault("watermarks", {})
     for name in units:
         states = history.live_records.states.get(name, {})
         newest = max(states, key=last_number, default=None)
         if newest is None or not isinstance(state := states[newest].payload, Mapping):
             continue
         heard = state.get("heard") or {}
-        if len(set(heard.values())) > 1:
+        if len(heard) > 1 and (len(set(heard.values())) > 1 or NO_WATERMARK in heard.values()):
             inputs = {path: None if watermark == NO_WATERMARK else watermark for path, watermark in heard.items()}
-            meetings[name] = MeetingStatus(last_number(newest), inputs)
+            by_path[name] = PathsStatus(last_number(newest), inputs)
         operator = operators.get(recorded[name].kind) if name in recorded else None
         if operator is not None and (status := operator.status(last_number(newest), state)) is not None:
             numbers[operator.status_key][name] = status

@@ -232,7 +232,7 @@ class OtherOperators(Exception):  # noqa: N818 - no error
     """Raised by a `Compiler` that needs other operators in the place of its own."""
 
 
-def meeting(columns: Columns, inputs: Sequence[Columns]) -> Columns:
+def with_least_watermark(columns: Columns, inputs: Sequence[Columns]) -> Columns:
     """Return the columns of an operator of several inputs, with a watermark if each input has one."""
     without = {
         origin for each in inputs if not each.has_watermark for origin in each.without_watermark or (each.origin,)

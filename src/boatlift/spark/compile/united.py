@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegerType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
-from boatlift.dataflow.columns import OF_MEETING, WEIGHT, meeting_column, quoted
+from boatlift.dataflow.columns import OF, WEIGHT, column_of, quoted
 from boatlift.dataflow.operator import Operator
 from boatlift.errors import InvalidError
-from boatlift.spark.compile.operator import Columns, Compiled, Kit, meeting
+from boatlift.spark.compile.operator import Columns, Compiled, Kit, with_least_watermark
 from boatlift.storage.records.payloads import StepClock
 
 
@@ -70,27 +70,27 @@ def compile_united(operator: Operator, inputs: Sequence[Columns], kit: Kit) -> U
 def compile_meeting(operator: Operator, inputs: Sequence[Columns], kit: Kit) -> United:
     """Compile a meeting: each input has columns of its own, which are NULL in the rows of the others."""
     del kit
-    of = StructField(OF_MEETING, IntegerType())
+    of = StructField(OF, StringType())
     fields = [
-        StructField(meeting_column(place, field.name), field.dataType)
+        StructField(column_of(str(place), field.name), field.dataType)
         for place, each in enumerate(inputs)
         for field in each.schema.fields
     ]
     values: list[dict[str, Column]] = []
     for place, each in enumerate(inputs):
-        own = {meeting_column(place, name): F.col(quoted(name)) for name in each.names}
+        own = {column_of(str(place), name): F.col(quoted(name)) for name in each.names}
         others = {field.name: F.lit(None).cast(field.dataType) for field in fields}
-        values.append({**others, **own, OF_MEETING: F.lit(place)})
+        values.append({**others, **own, OF: F.lit(str(place))})
     timed = [(place, each.watermark_column) for place, each in enumerate(inputs)]
     made = _united(Columns(operator.name, StructType([of, *fields])), inputs, values)
-    times = tuple(meeting_column(place, column) for place, column in timed if column is not None)
+    times = tuple(column_of(str(place), column) for place, column in timed if column is not None)
     return replace(made, columns=replace(made.columns, watermark_column=None, further_times=times))
 
 
 def _united(columns: Columns, inputs: Sequence[Columns], values: Sequence[Mapping[str, Column]]) -> United:
     """Return the rows of inputs, of which each has some values in place of its columns of the same names."""
     changes = any(each.changes for each in inputs)
-    columns = meeting(replace(columns, changes=changes), inputs)
+    columns = with_least_watermark(replace(columns, changes=changes), inputs)
     selected = []
     for each, given in zip(inputs, values, strict=True):
         chosen = [given.get(name, F.col(quoted(name))).alias(name) for name in columns.names]

@@ -26,7 +26,7 @@ from boatlift.spark.jobs.planner import Background, StepPlanner
 from boatlift.spark.jobs.watermarks import InputWatermarks, Interval
 from boatlift.spark.session.environment import RunningSettings
 from boatlift.spark.tasks.stage import TaskReceipt
-from boatlift.storage.records.payloads import RunsPayload, StepClock, payload_of, runs_of, to_json
+from boatlift.storage.records.payloads import NO_WATERMARK, RunsPayload, StepClock, payload_of, runs_of, to_json
 from boatlift.storage.remote_files import removed
 
 Made = TypeVar("Made")
@@ -137,6 +137,16 @@ class Jobs:
         receipts = self.explained(unit, take, begun)
         return self.result(unit, take, receipts, state, time.perf_counter() - began)
 
+    def skipped(self, unit: CompiledUnit, take: StepInput, state: Any) -> StepResult:
+        """Return the result of a step that is skipped: no rows, and no event time passes for a unit that goes by it."""
+        bounds = None
+        if unit.top is not None and unit.top.goes_by_event_time:
+            recorded = None if state is None else payload_of(state)
+            known = recorded.bounds if isinstance(recorded, RunsPayload) else None
+            newest = NO_WATERMARK if known is None else known[1]
+            bounds = newest, newest
+        return self.result(unit, take, (), state, 0.0, bounds=bounds)
+
     def result(
         self,
         unit: CompiledUnit,
@@ -158,22 +168,20 @@ class Jobs:
         """
         by_path: dict[str, Interval] = {}
         if bounds is None and unit.columns.has_watermark:
-            watermarks = self.watermarks[unit.name]
-            by_path = watermarks.of(take.inputs)
-            if len(watermarks.paths) == 1:
-                bounds = next(iter(by_path.values()), None)
-                by_path = {}
+            by_path = self.watermarks[unit.name].of(take.inputs)
+            if len(self.watermarks[unit.name].paths) == 1:
+                bounds, by_path = next(iter(by_path.values()), None), {}
         digest = f"{sum(receipt.digest for receipt in receipts) % 2**64:016x}"
         clock = clock_of(take)
 
-        def sent_to(outlet: str, bounds: Interval | None = None, by: dict[str, Interval] | None = None) -> Any:
+        def sent_to(outlet: str, **watermarks: Any) -> dict[str, Any]:
             runs = tuple(run for receipt in receipts if (run := receipt.staged[outlet]) is not None)
             rows = sum(run.rows for run in runs)
-            return to_json(RunsPayload(runs, rows, digest, clock.clock, clock.seed, bounds=bounds, bounds_by=by))
+            return to_json(RunsPayload(runs, rows, digest, clock.clock, clock.seed, **watermarks))
 
         sent = {edge_name(unit.name, sink.name): sent_to(sink.name) for sink in unit.unit.sinks}
         if unit.unit.materialised:
-            kept = sent_to(EDGE, bounds, by_path or None)
+            kept = sent_to(EDGE, bounds=bounds, bounds_by=by_path or None)
             readers = [other for other in self.plan.units.values() if unit.name in other.reads]
             sent |= {edge_name(unit.name, reader.name): kept for reader in readers}
         made = StepResult(

@@ -3,8 +3,8 @@
 A stream with event time has a watermark after each step. Where streams meet, the watermark is the least of theirs. A
 step of several inputs has messages of some of them alone, so the least needs a memory: the newest watermark of each
 *path*. A path is an input with a watermark; behind an input that hands on the watermarks of several paths it is one of
-these. Units without a time of their own remember nothing and hand on what has come, path by path. A unit that goes by
-event time has the memory in its state, and its messages carry the least.
+these. Units that do not go by event time hand on what has come, path by path; of these a view whose rows expire has a
+memory for itself. A unit that goes by event time has the memory in its state, and its messages carry the least.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class InputWatermarks:
                 continue
             several = {f"{sender}/{path}": each for path, each in (sent.bounds_by or {}).items()}
             for path, (before, after) in (several or ({} if sent.bounds is None else {sender: sent.bounds})).items():
-                found[path] = (found[path][0] if path in found else before, after)
+                if path in self.paths:
+                    found[path] = (found[path][0] if path in found else before, after)
         return found
 
     def behind(self, inputs: Collection[str]) -> tuple[str, ...]:
@@ -66,10 +67,6 @@ class InputWatermarks:
         after = self.heard(known, found)
         before = [found[path][0] if path in found else known.get(path, NO_WATERMARK) for path in self.paths]
         return min(before), min(after.get(path, NO_WATERMARK) for path in self.paths)
-
-
-NONE = InputWatermarks((), {})
-"""Those of a unit without event time."""
 
 
 def input_watermarks(units: Mapping[str, CompiledUnit]) -> dict[str, InputWatermarks]:
