@@ -59,7 +59,7 @@ def test_each_payload_has_the_json_of_the_log_and_is_read_from_it(payload: Paylo
 
 def test_no_field_of_a_payload_is_left_out() -> None:
     values = {"runs": (RUN,), "digest": "0f" * 8, "tables": {"fit": ()}, "bounds": (1, 2), "history": "h"}
-    values |= {"heard": {"rows": 3}, "report": {"own": 4}}
+    values |= {"heard": {"rows": 3}, "report": {"own": 4}, "bounds_by": {"rows/more": (5, 6)}}
     names = RunsPayload.__struct_fields__
     whole = RunsPayload(**{name: values.get(name, 7) for name in names})
     assert set(to_json(whole)) == {*names, "own"} - {"report"}, "each number of an operator is a field of its own"

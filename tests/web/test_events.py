@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from boatlift.storage.records.records import SinkCommit, Stopped
-from boatlift.web.events import READERS
+from boatlift.web.documents import Document
+from boatlift.web.events import READERS, Events
 from support.console import consoling
 from support.engine.hosts import crashed
 from support.waiting import until
@@ -92,3 +95,24 @@ def test_the_end_of_the_console_ends_the_stream(tmp_path: Path) -> None:
             events = stack.enter_context(reader.events())
             next(events)
         assert [kind for kind, _ in events if kind != "status"] == []
+
+
+def test_a_stream_that_is_closed_while_it_sends_has_an_end() -> None:
+    """A browser takes a stream without an end for a fault of the server."""
+    sent: list[dict[str, Any]] = []
+
+    async def status() -> Document:
+        return Document(b"{}", "1")
+
+    async def served() -> None:
+        events = Events(status)
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+            if message["type"] == "http.response.body":
+                await events.close()
+
+        await events.serve(asyncio.Event().wait, send)  # type: ignore[arg-type]
+
+    asyncio.run(asyncio.wait_for(served(), 30))
+    assert [message.get("more_body") for message in sent] == [None, True, False]

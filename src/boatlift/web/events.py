@@ -90,15 +90,15 @@ class Events:
     async def _tell(self, send: Send) -> None:
         head = [(b"content-type", b"text/event-stream; charset=utf-8")]
         await send({"type": "http.response.start", "status": 200, "headers": head})
-        seen = 0
-        while not self._over:
+        seen, over = 0, False
+        while not over:
             with suppress(TimeoutError):
                 async with asyncio.timeout(COMMENT_SECONDS), self._another:
                     while not self._has_news(seen):
                         await self._another.wait()
             body = b": nothing new\n\n" if self._number == seen else self._newest
-            seen = self._number
-            await send({"type": "http.response.body", "body": body, "more_body": not self._over})
+            seen, over = self._number, self._over  # the stream may be closed while this is sent
+            await send({"type": "http.response.body", "body": body, "more_body": not over})
 
     def _has_news(self, seen: int) -> bool:
         return self._over or (self._tag != "" and self._number != seen)
