@@ -213,7 +213,8 @@ def test_a_frozen_owner_of_another_role_is_named_and_ended_by_the_statement_of_t
     name = query("SELECT current_database()")[0][0]
     query(f"GRANT TEMPORARY ON DATABASE {name} TO poor")
     query("GRANT USAGE ON SCHEMA _boatlift, public TO poor")
-    query(f"GRANT SELECT, INSERT, UPDATE, DELETE ON _boatlift.sinks, _boatlift.steps, {table_of(folder)} TO poor")
+    tables = f"_boatlift.sinks, _boatlift.steps, _boatlift.notes, {table_of(folder)}"
+    query(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO poor")
     points = iter(range(20, 400, 5))
     while True:
         child = Child(commit_traced, PostgresCase, folder, 2, 1, point=next(points), number=signal.SIGSTOP)

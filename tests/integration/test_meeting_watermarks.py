@@ -22,6 +22,7 @@ from boatlift.spark.jobs.jobs import Jobs, ScratchFiles
 from boatlift.storage.records.payloads import NO_WATERMARK, RunsPayload, to_json
 from support.rows.event_time import BEGIN, SECOND, drawn_steps, judged, windows_of
 from support.rows.stepped_rows import SCHEMA, Fields, rows_of, run, steps_of, write_steps
+from support.waiting import until, within
 
 MINUTE = 60 * SECOND
 STREAMS = {"left": (7, MINUTE), "right": (8, 90 * SECOND)}
@@ -174,11 +175,9 @@ def test_a_stream_that_is_idle_holds_up_no_other_and_what_comes_then_is_late(spa
             assert time.monotonic() < deadline, "the quiet stream holds up the busy one"
             number += 1
             write("busy", number, now())
-            time.sleep(0.5)
+            within(0.5, lambda: closed("busy") >= 3)
         write("quiet", 1, now(-60), now())
-        while not any(steps_of("late")):
-            assert time.monotonic() < deadline, "the row of a minute ago is late"
-            time.sleep(0.2)
+        until(lambda: any(steps_of("late")), ANSWERED)
     finally:
         running.stop()
     assert [row["v"] for step in steps_of("late") for row in step] == [1]
@@ -196,10 +195,7 @@ def test_before_the_first_row_of_a_stream_the_clock_is_its_time(spark: SparkSess
     silent = rows_of(flow, "silent_rows").with_watermark("silent", "at", "0 seconds", idle_after="1 second")
     silent.sink("out", bl.parquet("out"))
     running = bl.start(flow, "store", spark=spark)
-    deadline = time.monotonic() + ANSWERED
-    while len(steps_of("out")) < 4:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    until(lambda: len(steps_of("out")) >= 4, ANSWERED)
     running.stop()
     times = bl.status("store").event_times["silent"]
     assert times.idle

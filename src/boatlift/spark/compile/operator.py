@@ -259,8 +259,11 @@ def no_watermark(name: str, wish: str, takes: Columns, column: str = "COLUMN") -
         return f"{name} {wish}, and {takes.origin} says by {by} how late its rows can be: {instead}"
     lacking = ", ".join(takes.without_watermark)
     if lacking:
-        where = f".with_watermark('NAME', '{column}', '10 minutes') behind {lacking}"
-        return f"{name} {wish}, and of what comes together in {takes.origin}, {lacking} has no watermark: put {where}"
+        return (
+            f"{name} {wish}, and of what comes together in {takes.origin}, {lacking} has no watermark: put "
+            f".with_watermark('NAME', '{column}', '10 minutes') behind {lacking}; rows without a time of their own, as "
+            "of customers, are for a lookup(…), which needs none"
+        )
     return f"{name} {wish}, and {takes.origin} does not say how late its rows can be: {instead}"
 
 

@@ -145,10 +145,13 @@ class StageTask:
 
 
 def _by_step(batches: Iterator[pa.RecordBatch], steps: int) -> list[list[pa.RecordBatch]]:
-    """Return the rows of each step in their order, without the ordinal, which rows of a single step may lack."""
+    """Return the rows of each step in their order, without the ordinal; rows without one are those of a single step.
+
+    If that is not so, a task has the parameters of another job. The report has these, so that the driver sees it.
+    """
     found: list[list[pa.RecordBatch]] = [[] for _ in range(steps)]
     for batch in batches:
-        if steps == 1 and ORDINAL not in batch.schema.names:
+        if ORDINAL not in batch.schema.names:
             found[0].append(batch)
             continue
         ordinals = batch.column(ORDINAL).to_numpy(zero_copy_only=True)
