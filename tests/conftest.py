@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from boatlift.spark.session.warm_jvm import WarmJvm
+    from boatlift.processes.warm_jvm import WarmJvm
     from boatlift.testing.kafka_broker import KafkaBroker
     from boatlift.testing.mysql_server import MysqlServer
     from boatlift.testing.object_server import ObjectServer
@@ -61,7 +61,7 @@ def _computer_started_anew(request: pytest.FixtureRequest, monkeypatch: pytest.M
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one Spark session of a test run."""
-    from boatlift.spark.session.session import session
+    from boatlift.processes.session import session
 
     made = session()
     yield made
@@ -71,7 +71,7 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def warm_jvm() -> Iterator[WarmJvm]:
     """A JVM that outlives the driver processes which tests kill."""
-    from boatlift.spark.session.warm_jvm import WarmJvm
+    from boatlift.processes.warm_jvm import WarmJvm
 
     with WarmJvm() as jvm:
         yield jvm

@@ -18,7 +18,7 @@ from benchmarks.harness.measuring import Effort, Figure, Result, cycled, median_
 from benchmarks.harness.side import Answer, Side
 from benchmarks.sides.approaches_side import APPROACHES
 from benchmarks.sides.boatlift_side import SETTINGS
-from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.processes.warm_jvm import WarmJvm
 
 __all__ = ["measure"]
 

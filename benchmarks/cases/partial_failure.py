@@ -10,7 +10,7 @@ from benchmarks.harness import data
 from benchmarks.harness.measuring import Effort, Figure, Result, cycled, median_ratio
 from benchmarks.harness.side import Side
 from benchmarks.sides.eight_side import EVERY
-from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.processes.warm_jvm import WarmJvm
 
 __all__ = ["measure"]
 

@@ -14,7 +14,7 @@ from benchmarks.harness import data
 from benchmarks.harness.measuring import Effort, Figure, Result, cycled
 from benchmarks.harness.side import Side
 from benchmarks.sides.boatlift_side import SETTINGS
-from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.processes.warm_jvm import WarmJvm
 
 __all__ = ["measure"]
 

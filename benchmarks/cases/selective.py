@@ -12,7 +12,7 @@ from benchmarks.harness import data
 from benchmarks.harness.measuring import Effort, Figure, Result
 from benchmarks.harness.side import Side
 from benchmarks.sides.selective_side import EVERY, PROCESSORS
-from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.processes.warm_jvm import WarmJvm
 
 __all__ = ["measure"]
 

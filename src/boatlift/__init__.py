@@ -28,7 +28,7 @@ from boatlift.errors import (
     UnavailableError,
     UserCodeError,
 )
-from boatlift.spark.session.on_demand import begin_when_needed as _begin_when_needed
+from boatlift.processes.on_demand import begin_when_needed as _begin_when_needed
 
 if TYPE_CHECKING:
     from boatlift.api.background import Running, start
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from boatlift.operators.custom.operator import StatefulOperator
     from boatlift.operators.process.batch import KeyedBatch, Processed, Timers
     from boatlift.operators.window.operator import window
+    from boatlift.processes.session import session
     from boatlift.runtime.host.progress import Progress
     from boatlift.spark.plans.step_functions import call, now, rand, uuid
-    from boatlift.spark.session.session import session
 
 _begin_when_needed()
 
@@ -149,7 +149,7 @@ _LATER = {
         "boatlift.operators.window.operator": ("window",),
         "boatlift.runtime.host.progress": ("Progress",),
         "boatlift.spark.plans.step_functions": ("call", "now", "rand", "uuid"),
-        "boatlift.spark.session.session": ("session",),
+        "boatlift.processes.session": ("session",),
     }.items()
     for name in names
 }

@@ -17,7 +17,7 @@ from pyspark.sql.types import LongType
 
 import boatlift as bl
 from boatlift.api.by_value import pickle_by_value
-from boatlift.spark.session.on_demand import begin_when_needed, session_on_demand
+from boatlift.processes.on_demand import begin_when_needed, session_on_demand
 
 FLOW = """
 from pathlib import Path
@@ -117,7 +117,7 @@ def test_functions_of_spark_begin_a_session_where_there_is_none(
     def session() -> None:
         raise LookupError("a session begins")
 
-    monkeypatch.setattr("boatlift.spark.session.session.session", session)
+    monkeypatch.setattr("boatlift.processes.session.session", session)
     begin_when_needed()
     assert SparkSession.getActiveSession() is None, "to ask for one begins none"
     with pytest.raises(LookupError, match="a session begins"):

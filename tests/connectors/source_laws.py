@@ -19,7 +19,7 @@ from pyspark import SparkContext
 from boatlift.dataflow.contracts import Delivery, Json, Source
 from boatlift.dataflow.contracts.values import names_in, with_names, without_names
 from boatlift.errors import DataError
-from boatlift.spark.tasks.parameters import JobParameters
+from boatlift.tasks.parameters import JobParameters
 from connectors.conformance import Row, ordered
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 
 import boatlift as bl
 from boatlift.errors import BoatliftError, DataError, InvalidError
-from boatlift.spark.tasks.parameters import JobParameters
+from boatlift.tasks.parameters import JobParameters
 from boatlift.testing.object_server import ObjectServer
 from connectors.conformance import ordered
 from connectors.source_laws import drain

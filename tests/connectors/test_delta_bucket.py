@@ -18,9 +18,9 @@ from boatlift.connectors import delta
 from boatlift.connectors.delta.table import DeltaPlace
 from boatlift.dataflow.contracts import Committed, Outcome
 from boatlift.errors import InvalidError, UnavailableError
-from boatlift.spark.tasks.stage import fresh_run
 from boatlift.storage import bucket_client
 from boatlift.storage.object_store import BucketOptions, ObjectStore
+from boatlift.tasks.stage import fresh_run
 from boatlift.testing.fault_proxy import FaultProxy, ProxyFault
 from boatlift.testing.object_server import ObjectServer
 from connectors.conformance import batch_of, context, ordered, put, rows_of, visible

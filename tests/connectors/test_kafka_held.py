@@ -15,7 +15,7 @@ from boatlift.connectors.kafka import reading_back, sink
 from boatlift.connectors.kafka.writer import Writer
 from boatlift.dataflow.contracts import Committed, Outcome, SinkContext
 from boatlift.errors import BoatliftError
-from boatlift.spark.tasks.sealed_errors import TaskFailedError, unsealing
+from boatlift.tasks.sealed_errors import TaskFailedError, unsealing
 from boatlift.testing.kafka_broker import KafkaBroker
 from connectors.conformance import SCHEMA, STORE, Row, batch_of, context, ordered, rows_of, stage, visible
 from support.kafka import PATIENCE, delete_before, make_topic, new_topic, plain, transactional

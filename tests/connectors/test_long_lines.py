@@ -19,7 +19,7 @@ from boatlift.connectors.kit.json_values import MOST, beyond_bounds, json_fault
 from boatlift.connectors.kit.text_forms import TextForms
 from boatlift.dataflow import BAD_ROW
 from boatlift.errors import DataError
-from boatlift.spark.tasks.parameters import JobParameters
+from boatlift.tasks.parameters import JobParameters
 from connectors.source_laws import drain
 from connectors.test_bad_rows import parts_of, sorting
 

@@ -19,7 +19,7 @@ from boatlift.connectors.files.formats import parquet_rows
 from boatlift.connectors.files.formats.parquet_rows import ReadParquet
 from boatlift.connectors.kit import struct_of
 from boatlift.errors import DataError
-from boatlift.spark.tasks.parameters import JobParameters
+from boatlift.tasks.parameters import JobParameters
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

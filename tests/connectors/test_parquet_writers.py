@@ -17,7 +17,7 @@ import pytest
 
 import boatlift as bl
 from boatlift.errors import BoatliftError
-from boatlift.spark.tasks.parameters import JobParameters
+from boatlift.tasks.parameters import JobParameters
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ import pytest
 
 from boatlift.console.crash import _folders, _stop, _stop_at_signals
 from boatlift.errors import InvalidError
-from boatlift.spark.session.settings import DEFAULT_MASTER
+from boatlift.processes.settings import DEFAULT_MASTER
 from boatlift.testing.crash_runs import STOPPING, TIMEOUT, _again, _options
 
 

@@ -30,7 +30,7 @@ ValueError: {OWN_TEXT}
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr("boatlift.spark.session.session.session", lambda *_, **__: None)
+    monkeypatch.setattr("boatlift.processes.session.session", lambda *_, **__: None)
     return tmp_path
 
 
@@ -39,7 +39,7 @@ def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a JVM is started for nothing")
 
-    monkeypatch.setattr("boatlift.spark.session.session.session", refuse)
+    monkeypatch.setattr("boatlift.processes.session.session", refuse)
 
 
 def boatlift(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.processes.warm_jvm import WarmJvm
 from boatlift.storage.opening import open_store
 from boatlift.storage.verify import verify
 from boatlift.testing.crash import CrashPoint

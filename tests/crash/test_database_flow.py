@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.processes.warm_jvm import WarmJvm
 from boatlift.testing.crash import CrashPoint
 from connectors.database_cases import Server
 from support.crash.databases import has_each_once, make_database

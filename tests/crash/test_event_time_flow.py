@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.processes.warm_jvm import WarmJvm
 from boatlift.testing.crash import CrashPoint
 from support.crash.event_time_rows import make_events, sees_the_same_steps
 from support.crash.tests import Undisturbed, Victim, die_at_every_point, die_at_every_point_of_a_recovery

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.processes.warm_jvm import WarmJvm
 from boatlift.testing.crash import CrashPoint
 from support.crash.judges import is_bit_for_bit
 from support.crash.tests import (

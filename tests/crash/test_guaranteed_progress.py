@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from boatlift.processes.warm_jvm import WarmJvm
 from boatlift.runtime.inspect.contents import log_at
 from boatlift.runtime.inspect.status import status_of
-from boatlift.spark.session.warm_jvm import WarmJvm
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(1200)]
 

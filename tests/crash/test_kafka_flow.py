@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.processes.warm_jvm import WarmJvm
 from boatlift.testing.crash import CrashPoint
 from boatlift.testing.kafka_broker import KafkaBroker
 from support.crash.kafka import SERVERS, make_topics, sees_each_once

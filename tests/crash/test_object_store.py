@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.processes.warm_jvm import WarmJvm
 from boatlift.storage.opening import open_store
 from boatlift.storage.verify import verify
 from boatlift.testing.crash import CrashPoint

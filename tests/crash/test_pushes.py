@@ -14,7 +14,7 @@ from typing import Self
 import pyarrow.parquet as pq
 import pytest
 
-from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.processes.warm_jvm import WarmJvm
 from boatlift.testing.loopback import ReservedPort
 from support.crash.tests import EVERY_POINT
 from support.push.lives import PATIENCE, PushLives

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.processes.warm_jvm import WarmJvm
 from boatlift.testing.crash import CrashPoint
 from support.crash.event_time_rows import STEPS, make_events, steps_of_files
 from support.crash.tests import Undisturbed, Victim, die_at_every_point, die_at_every_point_of_a_recovery

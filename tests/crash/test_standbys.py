@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.processes.warm_jvm import WarmJvm
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log_reader import LogReader
 from boatlift.testing.crash import CrashPoint

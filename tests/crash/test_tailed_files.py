@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.processes.warm_jvm import WarmJvm
 from boatlift.testing.crash import CrashPoint
 from support.crash.tail_writer import BAD, NAMES
 from support.crash.tests import EVERY_POINT

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import boatlift as bl
+from boatlift.processes.warm_jvm import WarmJvm
 from boatlift.runtime.host.points import change_points
-from boatlift.spark.session.warm_jvm import WarmJvm
 from boatlift.storage.local import LocalStore
 from boatlift.storage.verify import verify
 from boatlift.testing.crash import CrashPoint

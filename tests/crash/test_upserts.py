@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.processes.warm_jvm import WarmJvm
 from boatlift.storage.local import LocalStore
 from boatlift.storage.verify import verify
 from boatlift.testing.loopback import ReservedPort

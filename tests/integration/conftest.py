@@ -10,8 +10,8 @@ import pytest
 
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.long_running import LongRunningJob
-from boatlift.spark.tasks.parameters import JobParameters
-from boatlift.spark.tasks.stage import TaskReceipt
+from boatlift.tasks.parameters import JobParameters
+from boatlift.tasks.stage import TaskReceipt
 from support.changes import Case, write
 
 if TYPE_CHECKING:

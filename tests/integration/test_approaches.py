@@ -22,10 +22,10 @@ import boatlift as bl
 from boatlift.api.rehearsal import Rehearsals
 from boatlift.connectors.kit import SinkWrapper
 from boatlift.dataflow import plan
-from boatlift.spark.tasks.state_memory import MEMORY
 from boatlift.state.run_file import METADATA_KEY
 from boatlift.storage.local import LocalStore
 from boatlift.storage.verify import verify
+from boatlift.tasks.state_memory import MEMORY
 from support.crash.dying import DiesError, dying_at
 from support.small_memory import small_memory
 from support.waiting import until

@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.processes.warm_jvm import WarmJvm
 from support.crash.data import FILES, make_data
 
 pytestmark = pytest.mark.spark

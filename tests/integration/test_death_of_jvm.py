@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark import SparkContext
 
-from boatlift.spark.session.jvm import death_of_jvm
-from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.processes.jvm import death_of_jvm
+from boatlift.processes.warm_jvm import WarmJvm
 from support.commands import begun, boatlift, jvm_of
 from support.waiting import until
 

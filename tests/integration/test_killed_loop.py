@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from boatlift.spark.tasks.loop_checkpoint_files import MANIFEST
+from boatlift.tasks.loop_checkpoint_files import MANIFEST
 from support.commands import begun
 from support.waiting import until
 

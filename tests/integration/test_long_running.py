@@ -27,7 +27,7 @@ from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.sources import ANNOUNCED_PAUSE_SECONDS
 from boatlift.spark.jobs.barrier import Slots, barrier_size, slot_count
 from boatlift.spark.jobs.long_running import LongRunningRelay
-from boatlift.spark.tasks.long_running import PRIME
+from boatlift.tasks.long_running import PRIME
 from support.kafka import new_topic, send, values_of
 from support.rows import dying_parts
 from support.rows.dying_parts import DyingSink, DyingSource

@@ -18,10 +18,10 @@ import boatlift as bl
 from boatlift.console.app import app
 from boatlift.errors import FencedError
 from boatlift.runtime.host import failures
-from boatlift.spark.tasks.parameters import guarded
-from boatlift.spark.tasks.sealed_errors import TaskFailedError, unsealing
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from boatlift.tasks.parameters import guarded
+from boatlift.tasks.sealed_errors import TaskFailedError, unsealing
 from support.crash.dying import DiesError, dying_at
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 import boatlift as bl
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.planner import StepPlan, StepPlanner
-from boatlift.spark.tasks.parameters import JobParameters
+from boatlift.tasks.parameters import JobParameters
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

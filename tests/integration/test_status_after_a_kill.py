@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.processes.warm_jvm import WarmJvm
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.crash.data import FILES, make_data

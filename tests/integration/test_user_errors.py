@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.processes.warm_jvm import WarmJvm
 from support.commands import boatlift
 
 pytestmark = pytest.mark.spark

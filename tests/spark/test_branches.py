@@ -14,7 +14,7 @@ from boatlift.dataflow.columns import BRANCH, MARK
 from boatlift.spark.plans.branches import Branch, Branches, is_a_stream
 from boatlift.spark.plans.catalyst import empty_frame, frame_of, map_in_arrow, optimised, plan_of
 from boatlift.spark.plans.common_plan import LONGEST_EXPRESSIONS, NotRowByRowError
-from boatlift.spark.tasks.long_running import SlotPlace
+from boatlift.tasks.long_running import SlotPlace
 
 Frame = Callable[[DataFrame], DataFrame]
 

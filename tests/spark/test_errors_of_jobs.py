@@ -13,7 +13,7 @@ from boatlift.dataflow import plan
 from boatlift.errors import DataError, InternalError, UnavailableError
 from boatlift.spark.jobs.diagnosis import explain, first_line, is_of_an_expression, remedy, tries_of_a_task
 from boatlift.spark.plans.tracebacks import WorkerTraceback
-from boatlift.spark.tasks.sealed_errors import TaskFailedError
+from boatlift.tasks.sealed_errors import TaskFailedError
 
 TEXT = """An exception was thrown from the Python worker:
 Traceback (most recent call last):

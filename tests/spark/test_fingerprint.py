@@ -15,11 +15,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType
 
+from boatlift.processes.warm_jvm import WarmJvm
 from boatlift.spark.plans.fingerprint import fingerprint, libraries, shape
 from boatlift.spark.plans.function_code import describe_function
 from boatlift.spark.plans.row_wise import check_row_wise
 from boatlift.spark.plans.step_functions import StepContext, now, rand, step_context, uuid
-from boatlift.spark.session.warm_jvm import WarmJvm
 
 SCHEMA = "a int, b string, d double, t timestamp, arr array<int>"
 
@@ -179,7 +179,7 @@ TWO_PROCESSES = """
 import sys
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType
-from boatlift.spark.session.session import session
+from boatlift.processes.session import session
 from boatlift.spark.plans.row_wise import check_row_wise
 from boatlift.spark.plans.fingerprint import fingerprint
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from boatlift.errors import DataError
 from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
 from boatlift.kernels.aggregate.partials import PartialsCodec
-from boatlift.spark.tasks.kept import KeptRowsTask
 from boatlift.state.arrangement.arranged import key_hashes
 from boatlift.state.narrowed import narrowed
 from boatlift.state.opened import LocatedRun, forget_runs, open_run
 from boatlift.storage.blocks import BLOCK_BYTES
+from boatlift.tasks.kept import KeptRowsTask
 from support.rows.keyed_state import run_of, take_step
 
 LAYOUT = Layout(

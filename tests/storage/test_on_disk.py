@@ -13,7 +13,7 @@ import boatlift
 from boatlift.dataflow.operator import Operator
 
 LIST = Path(__file__).with_name("on_disk.txt")
-ROOMS = ("storage.records.", "connectors.kafka.ledger.", "spark.tasks.loop_checkpoint_files.", "dataflow.identity.")
+ROOMS = ("storage.records.", "connectors.kafka.ledger.", "tasks.loop_checkpoint_files.", "dataflow.identity.")
 
 
 def below(kind: type) -> Iterator[type]:

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 # Tasks of the first job wait until the test has killed an executor under them, so the kill hits the middle of a job.
 DRIVER = """
 import json, pathlib, sys, time
-from boatlift.spark.session.session import session
+from boatlift.processes.session import session
 from pyspark import TaskContext
 
 url, folder, settings = sys.argv[1], pathlib.Path(sys.argv[2]), json.loads(sys.argv[3])

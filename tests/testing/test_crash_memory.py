@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from boatlift.spark.tasks.state_memory import MEMORY, give_back_memory
+from boatlift.tasks.state_memory import MEMORY, give_back_memory
 from boatlift.testing.crash_runs import _memory
 
 KILLED = """

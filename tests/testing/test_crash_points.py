@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from boatlift.dataflow import Stager
-from boatlift.spark.tasks.staging import ArrowStager
+from boatlift.tasks.staging import ArrowStager
 from boatlift.testing.crash import CrashPoint, Tracer
 
 SCHEMA = pa.schema([("k", pa.int64())])

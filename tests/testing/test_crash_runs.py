@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from boatlift.errors import InvalidError, UnavailableError, UserCodeError
-from boatlift.spark.tasks.state_memory import MEMORY
+from boatlift.tasks.state_memory import MEMORY
 from boatlift.testing import CrashTrial, crash_test
 from support.waiting import until
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.processes.warm_jvm import WarmJvm
 
 pytestmark = pytest.mark.spark
 
 KILLED_INSIDE_A_JOB = """
 import os, pathlib, signal, sys, time
-from boatlift.spark.session.session import session
+from boatlift.processes.session import session
 
 spark = session()
 spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
@@ -41,7 +41,7 @@ spark.range(0, 2, 1, 1).mapInArrow(slow, "id long").collect()
 SUCCESSOR = """
 import os, time
 import pyarrow as pa
-from boatlift.spark.session.session import session
+from boatlift.processes.session import session
 
 spark = session()
 tracker = spark.sparkContext._jsc.sc().statusTracker()
@@ -61,7 +61,7 @@ print(*sorted({row.pid for row in rows}))
 
 LEAVES_OBJECTS = """
 import os, signal
-from boatlift.spark.session.session import session
+from boatlift.processes.session import session
 
 spark = session()
 frames = [spark.range(10).selectExpr(f"id + {n} AS id") for n in range(100)]
@@ -109,7 +109,7 @@ def test_objects_of_killed_drivers_do_not_fill_the_jvm(warm_jvm: WarmJvm) -> Non
 def test_a_stopped_context_can_be_started_again_and_the_jvm_ends_with_its_owner() -> None:
     with WarmJvm(warm_up=False) as jvm:
         os.kill(jvm.pid, 0)
-        stopped = drive(jvm, "from boatlift.spark.session.session import session; session().stop()")
+        stopped = drive(jvm, "from boatlift.processes.session import session; session().stop()")
         again = drive(jvm, SUCCESSOR)
     assert stopped.returncode == 0, stopped.stderr
     assert again.stdout.startswith("4950 0 UTC"), again.stderr
@@ -119,7 +119,7 @@ def test_a_stopped_context_can_be_started_again_and_the_jvm_ends_with_its_owner(
 
 def test_a_gateway_that_does_not_answer_is_said_to_be_dead(warm_jvm: WarmJvm) -> None:
     environment = {**warm_jvm.environment(), "PYSPARK_GATEWAY_PORT": "1"}
-    program = "from boatlift.spark.session.session import session; session()"
+    program = "from boatlift.processes.session import session; session()"
     answer = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=100, check=False
     )

@@ -29,6 +29,9 @@ from boatlift.connectors.kit import checked_options
 from boatlift.dataflow import Plan
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import DataError, InvalidError
+from boatlift.processes.environment import java_settings
+from boatlift.processes.jvm import raising_jvm_died
+from boatlift.processes.worker_pools import pass_credentials, session_beside
 from boatlift.recovery import RecoveryGraph
 from boatlift.runtime.evolution import recorded_as_claimed
 from boatlift.runtime.inspect.explanation import monitor_from_log
@@ -36,12 +39,8 @@ from boatlift.spark.compile.operator import KeptRows
 from boatlift.spark.compile.program import CompiledProgram, compile_program
 from boatlift.spark.jobs.state_parts import runs_of_state
 from boatlift.spark.jobs.states import tasks_for
-from boatlift.spark.plans.catalyst import java_settings, jvm
+from boatlift.spark.plans.catalyst import jvm
 from boatlift.spark.plans.lookups import MOST_KEYS, AskedTable, Literals, Lookups, NoLookupError
-from boatlift.spark.session.jvm import raising_jvm_died
-from boatlift.spark.session.worker_pools import pass_credentials, session_beside
-from boatlift.spark.tasks.kept import KeptRowsTask
-from boatlift.spark.tasks.sealed_errors import TaskFailedError, unsealing
 from boatlift.state.arrangement.arranged import key_hashes
 from boatlift.state.column import Hashes
 from boatlift.state.key_groups import hash_of_key
@@ -51,6 +50,8 @@ from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Claim
 from boatlift.storage.store import Store
+from boatlift.tasks.kept import KeptRowsTask
+from boatlift.tasks.sealed_errors import TaskFailedError, unsealing
 from boatlift.times import IDENTITY, last_number, maximal_of
 
 ATTEMPTS = 10

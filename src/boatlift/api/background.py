@@ -18,12 +18,12 @@ from boatlift.api.running import beside, host_of, opened_store, prepared
 from boatlift.connectors.kit import checked_options
 from boatlift.dataflow import Plan
 from boatlift.errors import BoatliftError, FencedError, InvalidError, UnavailableError
+from boatlift.processes.jvm import raising_jvm_died
 from boatlift.runtime.host.context import BYTES_IN_FLIGHT, RunOptions
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.inspect.status import DataflowStatus
 from boatlift.runtime.peers.owner import LOOPBACK
-from boatlift.spark.session.jvm import raising_jvm_died
 from boatlift.storage.opening import StorePlace
 from boatlift.storage.store import Store
 

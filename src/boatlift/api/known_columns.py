@@ -10,7 +10,7 @@ from boatlift.dataflow.plan import Plan, replanned
 from boatlift.dataflow.processors import Processor, SinkSpec, SourceSpec
 from boatlift.errors import InvalidError
 from boatlift.operators.view.operator import View
-from boatlift.spark.session.on_demand import begun_session
+from boatlift.processes.on_demand import begun_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from boatlift.api.dataflow import Dataflow
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
+from boatlift.processes.on_demand import session_on_demand
+from boatlift.processes.session import require_pyspark
 from boatlift.spark.plans.tracebacks import own_frames, place
-from boatlift.spark.session.on_demand import session_on_demand
-from boatlift.spark.session.session import require_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ class OneSession:
 
     def begin(self) -> SparkSession:
         if self._session is None:
-            from boatlift.spark.session import session
+            from boatlift.processes import session
 
             if "PYSPARK_GATEWAY_PORT" not in os.environ and not self._quiet:  # else it attaches to a context
                 sys.stderr.write(f"boatlift: starting Spark ({self._master})\n")

@@ -29,11 +29,11 @@ from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.progress import Progress
 from boatlift.spark.engine import SparkEngine
-from boatlift.spark.tasks.staging import ArrowStager
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.store import SCRATCH, Store
+from boatlift.tasks.staging import ArrowStager
 
 STEPS, SECONDS, MOST_SECONDS, IDLE_SECONDS = 200, 15.0, 60.0, 1.0
 """A rehearsal ends after so many steps, so many seconds after its first step, so many seconds, or without input."""

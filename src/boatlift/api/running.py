@@ -26,6 +26,8 @@ from boatlift.api.served import beside_run
 from boatlift.connectors.kit import checked_options
 from boatlift.dataflow import Plan, plan
 from boatlift.errors import InvalidError
+from boatlift.processes.jvm import kill_jvm_if_hung, raising_jvm_died
+from boatlift.processes.session import check_session, session
 from boatlift.runtime.host.admission import wait_for_store
 from boatlift.runtime.host.context import BYTES_IN_FLIGHT, RunOptions
 from boatlift.runtime.host.health import Health, HealthPort
@@ -36,8 +38,6 @@ from boatlift.runtime.host.standby import run_as_standby
 from boatlift.runtime.peers.holding import HeldTail
 from boatlift.runtime.peers.owner import LOOPBACK
 from boatlift.spark.engine import SparkEngine
-from boatlift.spark.session.jvm import kill_jvm_if_hung, raising_jvm_died
-from boatlift.spark.session.session import check_session, session
 from boatlift.storage.bucket_client import RETRY_FOR
 from boatlift.storage.object_cache import CACHE_BYTES, CACHE_VARIABLE
 from boatlift.storage.object_store import BucketOptions, ObjectStore

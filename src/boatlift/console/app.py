@@ -34,7 +34,7 @@ from boatlift.console.points import keep, reset, rewind
 from boatlift.console.serve import console as serve_console
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 from boatlift.paths import refuse_place, scratch_named
-from boatlift.spark.session.settings import DEFAULT_MASTER
+from boatlift.processes.settings import DEFAULT_MASTER
 
 if TYPE_CHECKING:
     from boatlift.runtime.host.progress import Progress

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from boatlift.console.messages import Json, Master, Repeated, notice
 from boatlift.errors import InvalidError
-from boatlift.spark.session.settings import DEFAULT_MASTER
+from boatlift.processes.settings import DEFAULT_MASTER
 
 if TYPE_CHECKING:
     from boatlift.testing import CrashTrial, CrashVerdict

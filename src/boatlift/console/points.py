@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from boatlift.console.messages import Json, Master, Repeated, StorePath, arguments_named
 from boatlift.errors import InvalidError
-from boatlift.spark.session.settings import DEFAULT_MASTER
+from boatlift.processes.settings import DEFAULT_MASTER
 
 
 def keep(

@@ -21,9 +21,9 @@ from types import FrameType
 
 from boatlift.console.messages import notice
 from boatlift.errors import UnavailableError
+from boatlift.processes.warm_jvm import WarmJvm
 from boatlift.runtime.host.ownership import is_stopped
 from boatlift.runtime.host.progress import Progress
-from boatlift.spark.session.warm_jvm import WarmJvm
 
 BEATS = "BOATLIFT_BEATS"
 """The environment variable of a child with the file descriptor that it writes its beats to."""

@@ -1,6 +1,6 @@
 """The contract of kernels: computations in the tasks of an operator with state by key.
 
-Around a kernel, `spark/tasks/divide.py` divides rows among tasks, `spark/tasks/kernel_task.py` runs steps, and
+Around a kernel, `tasks/divide.py` divides rows among tasks, `tasks/kernel_task.py` runs steps, and
 `boatlift.state` reads, writes, searches and merges runs. None of them knows an operator.
 """
 

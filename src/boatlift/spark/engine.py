@@ -18,6 +18,9 @@ from boatlift.dataflow import Committed, Json, Outcome, Plan, Reading, SinkConte
 from boatlift.dataflow.contracts import commit_together
 from boatlift.dataflow.policies import holds_in_memory
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError, UserCodeError
+from boatlift.processes.environment import environment
+from boatlift.processes.jvm import check_jvm, death_of_jvm
+from boatlift.processes.worker_pools import pass_credentials
 from boatlift.runtime.engine import Activity, Beginning, FromPast, Past, Skips, StepResult
 from boatlift.runtime.machine.events import RowProbe
 from boatlift.runtime.machine.instructions import Execute, Message, Prepare, StepInput
@@ -40,12 +43,9 @@ from boatlift.spark.jobs.set_aside import SetAside
 from boatlift.spark.jobs.states import kernel_with_rows
 from boatlift.spark.jobs.steps import HasSteps, Steps
 from boatlift.spark.jobs.watermarks import input_watermarks
-from boatlift.spark.session.environment import environment
-from boatlift.spark.session.jvm import check_jvm, death_of_jvm
-from boatlift.spark.session.worker_pools import pass_credentials
-from boatlift.spark.tasks.state_memory import StateMemory, give_back_memory
 from boatlift.storage.records.payloads import RunsPayload, payload_of
 from boatlift.storage.records.records import RunRef
+from boatlift.tasks.state_memory import StateMemory, give_back_memory
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Self
 
 from boatlift.errors import UnavailableError
-from boatlift.spark.session.settings import check_java, prepare_environment
+from boatlift.processes.settings import check_java, prepare_environment
 from boatlift.testing.loopback import wait_for
 
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -260,7 +260,7 @@ def with_crashing_sinks(plan: Plan, tracer: Tracer) -> Plan:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a dataflow like `boatlift run`; record its crash points, or die at one of them."""
-    from boatlift.spark.session.settings import DEFAULT_MASTER
+    from boatlift.processes.settings import DEFAULT_MASTER
     from boatlift.testing.trial import Trial
 
     parser = argparse.ArgumentParser(prog="python -m boatlift.testing.crash", description=main.__doc__)

@@ -29,9 +29,9 @@ from pathlib import Path
 from boatlift.api.dataflow import Dataflow
 from boatlift.api.named import check_flow
 from boatlift.errors import InvalidError, UnavailableError
-from boatlift.spark.session.settings import DEFAULT_MASTER
-from boatlift.spark.session.warm_jvm import WarmJvm
-from boatlift.spark.tasks.state_memory import MEMORY, StateMemory, give_back_memory
+from boatlift.processes.settings import DEFAULT_MASTER
+from boatlift.processes.warm_jvm import WarmJvm
+from boatlift.tasks.state_memory import MEMORY, StateMemory, give_back_memory
 from boatlift.testing.crash import CrashPoint
 from boatlift.testing.crash_verdict import CrashTrial, CrashVerdict
 from boatlift.testing.held import RowsOfSink, compare

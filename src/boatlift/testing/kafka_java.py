@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, Self
 import xxhash
 
 from boatlift.errors import InvalidError, UnavailableError
-from boatlift.spark.session.settings import check_java
+from boatlift.processes.settings import check_java
 
 _ENVIRONMENT = "BOATLIFT_KAFKA_JARS"
 _DEFAULT_FOLDER = Path(".kafka/libs")

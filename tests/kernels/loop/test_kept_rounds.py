@@ -15,13 +15,13 @@ from boatlift.kernels.loop.by_iteration import IterationCodec, at_iteration
 from boatlift.kernels.loop.node import LoopNode
 from boatlift.kernels.network.node import NodeOutput, ZSet
 from boatlift.kernels.step_state import LoopCheckpoint, NamedRows, SavedIterations, StepState
-from boatlift.spark.tasks.loop_checkpoint_files import MANIFEST, LoopCheckpointFiles
 from boatlift.state.arrangement.arranged import arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.key_groups import Share
 from boatlift.state.opened import RunsOnDemand
 from boatlift.storage.blocks import BLOCK_BYTES
 from boatlift.storage.records.records import RunRef
+from boatlift.tasks.loop_checkpoint_files import MANIFEST, LoopCheckpointFiles
 from kernels.loop import test_loops as loops
 from kernels.node_laws import Rows as Bag
 from kernels.node_laws import rows_of

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from boatlift.kernels.step_state import StepTime
 from boatlift.operators.watermark.task import Idle, WatermarkTask, watermark_after
-from boatlift.spark.tasks.stage import Output, StageTask, TaskReceipt
-from boatlift.spark.tasks.staging import ArrowStager
 from boatlift.storage.records.payloads import NO_WATERMARK
+from boatlift.tasks.stage import Output, StageTask, TaskReceipt
+from boatlift.tasks.staging import ArrowStager
 
 BOUND = 1_000
 """In milliseconds; times of rows are in microseconds."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.processes.warm_jvm import WarmJvm
 from boatlift.testing.crash import CrashPoint
 from boatlift.testing.fault_proxy import FaultProxy, ProxyFault
 from boatlift.testing.object_server import ObjectServer

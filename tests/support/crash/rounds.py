@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 import boatlift as bl
 from boatlift.spark.jobs import long_running
 from boatlift.spark.jobs.long_running import LongRunningJob
-from boatlift.spark.tasks.parameters import JobParameters
+from boatlift.tasks.parameters import JobParameters
 
 PATIENCE = 60.0
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from boatlift.spark.session.warm_jvm import WarmJvm
+from boatlift.processes.warm_jvm import WarmJvm
 from boatlift.testing.crash import CrashPoint, main
 from boatlift.testing.crash_runs import BY_THE_CLOCK, chosen_points
 from support.crash.data import make_files

@@ -33,7 +33,7 @@ from boatlift.connectors.kit.declared_columns import Columns, columns_of, null_f
 from boatlift.connectors.kit.step_ledger import Decision, StepLedger, fenced, of_another_store
 from boatlift.connectors.kit.step_rows import difference_of_rows, first_difference, user_columns
 from boatlift.connectors.kit.twin_rows import held_rows, newest_of_keys
-from boatlift.spark.tasks.staging import ArrowStager, checked_batches, checked_receipts, read_pieces
+from boatlift.tasks.staging import ArrowStager, checked_batches, checked_receipts, read_pieces
 
 __all__ = [
     "ArrowStager",

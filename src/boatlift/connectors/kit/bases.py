@@ -19,7 +19,7 @@ from boatlift.dataflow.contracts import (
     Stager,
 )
 from boatlift.errors import Finding
-from boatlift.spark.tasks.staging import ArrowStager
+from boatlift.tasks.staging import ArrowStager
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

@@ -16,8 +16,8 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from boatlift.errors import UnavailableError
-from boatlift.spark.tasks.parameters import guarded, job_parameters
-from boatlift.spark.tasks.sealed_errors import TaskFailedError, unsealing
+from boatlift.tasks.parameters import guarded, job_parameters
+from boatlift.tasks.sealed_errors import TaskFailedError, unsealing
 
 __all__ = ["guarded", "guarded_rows", "job_parameters", "parts_of_tasks", "run_in_tasks", "session_of_process"]
 

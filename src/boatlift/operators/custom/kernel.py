@@ -26,10 +26,10 @@ from boatlift.kernels.kernel import (
 )
 from boatlift.kernels.step_state import STATE, StepState
 from boatlift.operators.custom.operator import StatefulOperator
-from boatlift.spark.tasks.parameters import UserRaised
 from boatlift.state.codec import KeyedRows
 from boatlift.state.column import Column, Ints
 from boatlift.state.newest import Cells, NewestCodec, NewestRows, TouchedKeys, held_rows, written_rows
+from boatlift.tasks.parameters import UserRaised
 
 DELTAS_KEPT = 16
 """The number of deltas after which a snapshot replaces them."""

@@ -21,8 +21,8 @@ from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.plan_cache import SmallStep
 from boatlift.spark.jobs.steps import Empty, HasSteps
 from boatlift.spark.plans.catalyst import map_in_arrow
-from boatlift.spark.tasks.channels import ChannelTask
 from boatlift.storage.records.payloads import StepClock
+from boatlift.tasks.channels import ChannelTask
 
 _NO_KEYS = ArrayType | StructType | MapType | FloatType | DoubleType
 """Types whose equal values may have different bits, or an order of their own."""

@@ -23,11 +23,11 @@ from boatlift.spark.jobs.plan_cache import PlanCache, SmallStep
 from boatlift.spark.jobs.planner import LastStage
 from boatlift.spark.jobs.steps import Steps
 from boatlift.spark.jobs.told_rows import ToldInputs
-from boatlift.spark.tasks.stage import Output, StageTask, TaskReceipt
-from boatlift.spark.tasks.staging import ArrowStager
 from boatlift.storage.records.payloads import RunsPayload, StepClock, payload_of, runs_of, to_json
 from boatlift.storage.records.records import RunRef
 from boatlift.storage.remote_files import removed
+from boatlift.tasks.stage import Output, StageTask, TaskReceipt
+from boatlift.tasks.staging import ArrowStager
 
 PutTogether = Callable[[Sequence[Sequence[RunRef]], bool], RunRef]
 """Writes several messages as one run; the flag says that they are the whole table."""

@@ -18,12 +18,12 @@ import pyarrow as pa
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import DataError, UnavailableError
 from boatlift.operators.lookup.operator import Table
-from boatlift.spark.tasks.channels import ChannelTask
-from boatlift.spark.tasks.kernel_task import task_input
-from boatlift.spark.tasks.parameters import JobParameters, guarded, job_parameters
-from boatlift.spark.tasks.stage import fresh_run, measured
 from boatlift.storage.records.records import RunRef
 from boatlift.storage.remote_files import fetched, writing
+from boatlift.tasks.channels import ChannelTask
+from boatlift.tasks.kernel_task import task_input
+from boatlift.tasks.parameters import JobParameters, guarded, job_parameters
+from boatlift.tasks.stage import fresh_run, measured
 
 
 def newest_rows(messages: Sequence[pa.Table], keys: Sequence[str], what: str, *, all_known: bool) -> pa.Table:

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from boatlift.errors import BoatliftError, UserCodeError
 from boatlift.kernels.step_state import STATE
 from boatlift.operators.process.batch import KeyedBatch, Made, Processed, Timers, Touched
-from boatlift.spark.tasks.parameters import UserRaised
 from boatlift.state.column import Mask
 from boatlift.state.newest import Cells
+from boatlift.tasks.parameters import UserRaised
 
 
 @dataclass(frozen=True, slots=True)

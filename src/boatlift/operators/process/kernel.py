@@ -28,13 +28,13 @@ from boatlift.kernels.kernel import (
 from boatlift.kernels.step_state import Answers, KernelTime, StepState
 from boatlift.operators.process.batch import NO_TIMERS, Ask, KeyedProgram, Timers, Touched
 from boatlift.operators.process.operator import TimerTime
-from boatlift.spark.tasks.parameters import UserRaised
 from boatlift.state.codec import KeyedRows
 from boatlift.state.column import Column, Hashes, Ints, Mask
 from boatlift.state.group import group, ranges, search_stretches
 from boatlift.state.merge import filtered, merge_rows
 from boatlift.state.newest import NewestCodec, NewestRows, StoredRows, TouchedKeys, held_rows, written_rows
 from boatlift.state.segment import Segment
+from boatlift.tasks.parameters import UserRaised
 
 Keys = Iterable[tuple[str, pa.DataType]]
 

@@ -27,9 +27,9 @@ from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.plan_cache import SmallStep
 from boatlift.spark.plans.catalyst import map_in_arrow
 from boatlift.spark.plans.common_plan import NotRowByRowError
-from boatlift.spark.tasks.channels import ChannelTask, NetTask
 from boatlift.storage.records.payloads import StepClock
 from boatlift.storage.records.records import RunRef
+from boatlift.tasks.channels import ChannelTask, NetTask
 from boatlift.views.catalyst_plan import CatalystPlan
 from boatlift.views.failing_keys import failing_inputs
 from boatlift.views.query import Query

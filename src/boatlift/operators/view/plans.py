@@ -23,12 +23,12 @@ from boatlift.spark.jobs.plan_cache import PlanCache, SmallStep
 from boatlift.spark.jobs.planner import KeyedJob, LastStage, StepPlan
 from boatlift.spark.jobs.told_rows import Sent, ToldInputs
 from boatlift.spark.plans.catalyst import one_row
-from boatlift.spark.tasks.channels import ChannelTask, InputHashes
-from boatlift.spark.tasks.parameters import JobParameters
-from boatlift.spark.tasks.stage import Output, TaskReceipt
-from boatlift.spark.tasks.staging import ArrowStager
 from boatlift.storage.records.payloads import StepClock
 from boatlift.storage.records.records import RunRef
+from boatlift.tasks.channels import ChannelTask, InputHashes
+from boatlift.tasks.parameters import JobParameters
+from boatlift.tasks.stage import Output, TaskReceipt
+from boatlift.tasks.staging import ArrowStager
 from boatlift.views.catalyst_plan import CatalystPlan
 from boatlift.views.query import Query
 from boatlift.views.view_job import ViewJob, channel_name

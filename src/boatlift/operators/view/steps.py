@@ -27,11 +27,11 @@ from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.state_parts import StateParts, drop_expired
 from boatlift.spark.jobs.steps import Steps
 from boatlift.spark.jobs.watermarks import InputWatermarks
-from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.storage.records.payloads import NO_WATERMARK, RunsPayload, payload_of
 from boatlift.storage.records.records import RunRef
 from boatlift.storage.remote_files import removed
+from boatlift.tasks.stage import TaskReceipt
 from boatlift.views.catalyst_plan import CatalystPlan
 from boatlift.views.query import Query
 from boatlift.views.view_job import PlacedNode, ViewJob

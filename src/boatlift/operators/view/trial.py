@@ -13,8 +13,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import BoatliftError, InternalError
+from boatlift.processes.jvm import death_of_jvm
 from boatlift.spark.jobs.diagnosis import first_line
-from boatlift.spark.session.jvm import death_of_jvm
 from boatlift.views.catalyst_plan import CatalystPlan
 from boatlift.views.flows import Flow, Leaf, Linear
 from boatlift.views.query import Query

@@ -34,8 +34,8 @@ from boatlift.spark.jobs.planner import LastStage, StepPlan
 from boatlift.spark.jobs.row_steps import JobSteps
 from boatlift.spark.jobs.steps import HasSteps
 from boatlift.spark.plans.column_rules import refuse_types
-from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.storage.records.payloads import NO_WATERMARK, RunsPayload, StepClock, payload_of, to_json
+from boatlift.tasks.stage import TaskReceipt
 
 
 class WatermarkSteps(JobSteps):

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boatlift.kernels.step_state import StepTime
-from boatlift.spark.tasks.kernel_task import task_input
-from boatlift.spark.tasks.parameters import guarded, job_parameters, partition
-from boatlift.spark.tasks.stage import Report, StageTask, TaskReceipt, packed
 from boatlift.state.column import Ints, Mask
 from boatlift.storage.records.payloads import NO_WATERMARK
+from boatlift.tasks.kernel_task import task_input
+from boatlift.tasks.parameters import guarded, job_parameters, partition
+from boatlift.tasks.stage import Report, StageTask, TaskReceipt, packed
 
 LATE = "late"
 """The number of late rows: in a receipt those of a task, in a state those so far."""

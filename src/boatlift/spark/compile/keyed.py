@@ -23,10 +23,10 @@ from boatlift.spark.compile.operator import Columns, Compiled, KeptRows, Kit, wi
 from boatlift.spark.plans.catalyst import INPUT as MARKED
 from boatlift.spark.plans.clock import dated
 from boatlift.spark.plans.column_rules import canonical_key
-from boatlift.spark.tasks.inputs import INPUT, input_column
 from boatlift.state.column import is_supported
 from boatlift.state.key_groups import key_hash
 from boatlift.storage.records.payloads import StepClock
+from boatlift.tasks.inputs import INPUT, input_column
 
 FIRST_STEP = object()
 """The state before the first step, as an argument of `frame`."""

@@ -17,12 +17,12 @@ from boatlift.dataflow import Operator, Plan, Unit
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.identity import OwnState, identity_of
 from boatlift.errors import InvalidError
+from boatlift.processes.jvm import unless_gone
 from boatlift.spark.compile.operator import Columns, Compiled, Compiler, Kit, OtherOperators
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.plans.as_written import as_written
 from boatlift.spark.plans.column_rules import check_sink_key, refuse_reserved, refuse_types
 from boatlift.spark.plans.fingerprint import reaching
-from boatlift.spark.session.jvm import unless_gone
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Tasks of one job that run at the same time: their slots, the listener that they connect to, and their barrier.
 
-The tasks' side is `spark/tasks/barrier.py`.
+The tasks' side is `tasks/barrier.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 from pyspark import SparkContext
 
 from boatlift.errors import UnavailableError
-from boatlift.spark.tasks.barrier import RelayAddress, without_delay
+from boatlift.tasks.barrier import RelayAddress, without_delay
 
 _ENCRYPTED = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
 

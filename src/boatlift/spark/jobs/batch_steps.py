@@ -13,13 +13,13 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from boatlift.errors import UnavailableError
+from boatlift.processes.worker_pools import BATCHES, session_beside, workers_of
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.steps import Steps
-from boatlift.spark.session.worker_pools import BATCHES, session_beside, workers_of
-from boatlift.spark.tasks.stage import TaskReceipt
+from boatlift.tasks.stage import TaskReceipt
 
 
 class BatchSteps(Steps):

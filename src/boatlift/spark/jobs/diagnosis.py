@@ -17,9 +17,9 @@ from boatlift.errors import (
     UnavailableError,
     UserCodeError,
 )
+from boatlift.processes.jvm import death_of_jvm
 from boatlift.spark.plans.tracebacks import WorkerTraceback
-from boatlift.spark.session.jvm import death_of_jvm
-from boatlift.spark.tasks.sealed_errors import TaskFailedError
+from boatlift.tasks.sealed_errors import TaskFailedError
 
 RAISED_BAD_ROW = f"[BAD_ROW] {secrets.token_hex(16)} "
 """How an operator's expression begins its error about a bad row. No value that Spark quotes can contain it."""

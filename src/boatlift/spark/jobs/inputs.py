@@ -22,12 +22,12 @@ from boatlift.runtime.graph import edge_name
 from boatlift.runtime.machine.instructions import Message, StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.set_aside import SetAside, fitting
-from boatlift.spark.tasks.parameters import guarded
-from boatlift.spark.tasks.state_memory import StateMemory
 from boatlift.storage.records.payloads import SourcePayload, payload_of, runs_of
 from boatlift.storage.records.records import RunRef
 from boatlift.storage.remote_files import fetched, removed
 from boatlift.storage.store import Store
+from boatlift.tasks.parameters import guarded
+from boatlift.tasks.state_memory import StateMemory
 
 
 class Inputs:

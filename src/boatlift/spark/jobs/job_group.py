@@ -10,8 +10,8 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from boatlift.processes.jvm import unless_gone
 from boatlift.runtime.engine import Activity
-from boatlift.spark.session.jvm import unless_gone
 
 MOST_TASKS = 8
 """So many running tasks of a stage are named, and asked for their rows."""

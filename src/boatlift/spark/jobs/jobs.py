@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from boatlift.dataflow import Plan
 from boatlift.errors import BoatliftError, UnavailableError, UserCodeError
+from boatlift.processes.environment import RunningSettings
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.graph import edge_name
 from boatlift.runtime.machine.instructions import StepInput
@@ -24,10 +25,9 @@ from boatlift.spark.jobs.job_group import JobGroup
 from boatlift.spark.jobs.long_running import LongRunningJob
 from boatlift.spark.jobs.planner import Background, StepPlanner
 from boatlift.spark.jobs.watermarks import InputWatermarks, Interval
-from boatlift.spark.session.environment import RunningSettings
-from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.storage.records.payloads import NO_WATERMARK, RunsPayload, StepClock, payload_of, runs_of, to_json
 from boatlift.storage.remote_files import removed
+from boatlift.tasks.stage import TaskReceipt
 
 Made = TypeVar("Made")
 

@@ -22,10 +22,10 @@ from boatlift.spark.jobs.planner import KeyedJob, LastStage, StepPlan
 from boatlift.spark.jobs.row_steps import JobSteps
 from boatlift.spark.jobs.state_parts import StateParts, drop_expired, times_of
 from boatlift.spark.plans.catalyst import bytes_of
-from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.state.opened import LocatedRun
 from boatlift.storage.records.payloads import report_of
 from boatlift.storage.records.records import RunRef
+from boatlift.tasks.stage import TaskReceipt
 
 
 class KeyedSteps(JobSteps):

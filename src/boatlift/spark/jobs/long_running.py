@@ -21,16 +21,16 @@ from pyspark.sql import DataFrame, SparkSession
 from boatlift.dataflow import Plan, Timing
 from boatlift.decoders import packed_decoder
 from boatlift.errors import UnavailableError
+from boatlift.processes.settings import START_SETTINGS
+from boatlift.processes.worker_pools import LONG_RUNNING, session_beside, workers_of
 from boatlift.runtime.engine import Activity
 from boatlift.spark.jobs.barrier import Slots, driver_host, open_listener, shut, slot_count
 from boatlift.spark.jobs.job_group import JobGroup
 from boatlift.spark.jobs.members import IDLE_TIMEOUT, WIDTH, MakeFrame, Members
 from boatlift.spark.jobs.planner import InRound
 from boatlift.spark.plans.common_plan import NotRowByRowError
-from boatlift.spark.session.settings import START_SETTINGS
-from boatlift.spark.session.worker_pools import LONG_RUNNING, session_beside, workers_of
-from boatlift.spark.tasks.barrier import RelayAddress
-from boatlift.spark.tasks.long_running import (
+from boatlift.tasks.barrier import RelayAddress
+from boatlift.tasks.long_running import (
     PRIME,
     READS,
     TAKES,
@@ -38,7 +38,7 @@ from boatlift.spark.tasks.long_running import (
     Round,
     RoundAnswer,
 )
-from boatlift.spark.tasks.parameters import JobParameters
+from boatlift.tasks.parameters import JobParameters
 
 
 class LongRunningRelay:

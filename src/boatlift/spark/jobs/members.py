@@ -18,8 +18,9 @@ from boatlift.spark.jobs.steps import HasSteps
 from boatlift.spark.plans.branches import Branch, Branches, is_a_stream, register
 from boatlift.spark.plans.catalyst import empty_frame, map_in_arrow, optimised, plan_of
 from boatlift.spark.plans.common_plan import NotRowByRowError
-from boatlift.spark.tasks.barrier import RelayAddress
-from boatlift.spark.tasks.long_running import (
+from boatlift.storage.records.payloads import StepClock
+from boatlift.tasks.barrier import RelayAddress
+from boatlift.tasks.long_running import (
     BranchCalls,
     LeafRows,
     ParameterizedTask,
@@ -27,7 +28,6 @@ from boatlift.spark.tasks.long_running import (
     SinkTask,
     SourceTask,
 )
-from boatlift.storage.records.payloads import StepClock
 
 WIDTH = 64
 """The number of rows in a batch between the two tasks."""

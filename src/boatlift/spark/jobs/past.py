@@ -33,10 +33,10 @@ from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.planner import StepPlan
 from boatlift.spark.jobs.states import can_read, kernel_with_rows, rows_between
 from boatlift.spark.plans.catalyst import bytes_of
-from boatlift.spark.tasks.sealed_errors import TaskFailedError, unsealing
-from boatlift.spark.tasks.stage import Output, StageTask, TaskReceipt
-from boatlift.spark.tasks.staging import ArrowStager
 from boatlift.storage.records.payloads import RunsPayload, runs_of, to_json
+from boatlift.tasks.sealed_errors import TaskFailedError, unsealing
+from boatlift.tasks.stage import Output, StageTask, TaskReceipt
+from boatlift.tasks.staging import ArrowStager
 
 MOST_BYTES = 64 << 30
 """A past counts as no larger than this when tasks are made for it: Spark knows no size of some sources."""

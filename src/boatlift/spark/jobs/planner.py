@@ -33,18 +33,18 @@ from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.barrier import BarrierTasks, barrier_size
 from boatlift.spark.jobs.inputs import EDGE
 from boatlift.spark.plans.catalyst import map_in_arrow, optimised, thread
-from boatlift.spark.tasks.divide import DividedBatches, DivideTask, Division, hashes_of_column, pieces_of
-from boatlift.spark.tasks.inputs import columns_of
-from boatlift.spark.tasks.kernel_task import KernelTask, TaskInput
-from boatlift.spark.tasks.parameters import JobParameters
-from boatlift.spark.tasks.sealed_errors import unsealing
-from boatlift.spark.tasks.stage import Output, Report, StageTask, TaskReceipt
-from boatlift.spark.tasks.staging import ArrowStager
-from boatlift.spark.tasks.state_memory import StateMemory
 from boatlift.state.key_groups import KEY_GROUPS
 from boatlift.state.opened import LocatedRun
 from boatlift.storage.records.payloads import StepClock
 from boatlift.storage.remote_files import removed, writing
+from boatlift.tasks.divide import DividedBatches, DivideTask, Division, hashes_of_column, pieces_of
+from boatlift.tasks.inputs import columns_of
+from boatlift.tasks.kernel_task import KernelTask, TaskInput
+from boatlift.tasks.parameters import JobParameters
+from boatlift.tasks.sealed_errors import unsealing
+from boatlift.tasks.stage import Output, Report, StageTask, TaskReceipt
+from boatlift.tasks.staging import ArrowStager
+from boatlift.tasks.state_memory import StateMemory
 
 ONE_TASK_BYTES = 4 << 20
 """A step with no more input than this runs as one task: a shuffle would cost more than it saves."""

@@ -17,8 +17,8 @@ from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.plans.allowed import NONDETERMINISTIC
 from boatlift.spark.plans.catalyst import analysed
 from boatlift.spark.plans.clock import dated, unseen
-from boatlift.spark.tasks.sealed_errors import unsealing
 from boatlift.storage.records.payloads import RunsPayload, payload_of
+from boatlift.tasks.sealed_errors import unsealing
 
 
 def check_row_conditions(name: str, policy: Batch, rows: DataFrame) -> None:

@@ -23,9 +23,9 @@ from boatlift.spark.jobs.planner import LastStage, PlansAhead, RecordedAnswers, 
 from boatlift.spark.jobs.steps import Steps
 from boatlift.spark.jobs.waiting import input_in_turn, waiting_together
 from boatlift.spark.plans.catalyst import thread
-from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.state.opened import LocatedRun
 from boatlift.storage.records.payloads import StepClock
+from boatlift.tasks.stage import TaskReceipt
 
 
 class JobSteps(Steps):

@@ -18,15 +18,15 @@ from boatlift.spark.jobs.diagnosis import explain
 from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.planner import RECEIPTS, power_of_two
 from boatlift.spark.jobs.watermarks import InputWatermarks, Interval
-from boatlift.spark.tasks.kernel_task import MergeTask
-from boatlift.spark.tasks.sealed_errors import unsealing
-from boatlift.spark.tasks.state_memory import StateMemory
 from boatlift.state.codec import ValueCodec
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.opened import LocatedRun
 from boatlift.state.table import StateTable
 from boatlift.storage.records.payloads import NO_WATERMARK, RunsPayload, payload_of, to_json
 from boatlift.storage.records.records import RunRef
+from boatlift.tasks.kernel_task import MergeTask
+from boatlift.tasks.sealed_errors import unsealing
+from boatlift.tasks.state_memory import StateMemory
 
 MERGE_HERE_ROWS = 100_000
 """Runs with fewer rows in all are merged on the driver: a job would cost more than the merge."""

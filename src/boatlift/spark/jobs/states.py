@@ -13,11 +13,11 @@ from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.planner import RECEIPTS, power_of_two
 from boatlift.spark.jobs.state_parts import MERGE_HERE_ROWS, runs_of_state
-from boatlift.spark.tasks.between import BetweenTask
-from boatlift.spark.tasks.sealed_errors import TaskFailedError, unsealing
-from boatlift.spark.tasks.stage import Output, TaskReceipt
 from boatlift.state.opened import LocatedRun, open_run
 from boatlift.storage.store import Store
+from boatlift.tasks.between import BetweenTask
+from boatlift.tasks.sealed_errors import TaskFailedError, unsealing
+from boatlift.tasks.stage import Output, TaskReceipt
 
 TASK_ROWS = 1 << 20
 """A larger state gets more tasks than cores, because a task holds its rows in memory."""

@@ -14,8 +14,8 @@ from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.inputs import Inputs
 from boatlift.spark.jobs.planner import ArrowTask
 from boatlift.spark.plans.catalyst import one_row
-from boatlift.spark.tasks.channels import ChannelTask
-from boatlift.spark.tasks.parameters import ReadsToldSource, told_sources
+from boatlift.tasks.channels import ChannelTask
+from boatlift.tasks.parameters import ReadsToldSource, told_sources
 
 MOST_PARAMETERS = 1 << 16
 """The largest size of parameters in bytes; they reach the task in the driver's messages."""

@@ -40,9 +40,9 @@ from boatlift.spark.plans.common_plan import (
     kind_of,
 )
 from boatlift.spark.plans.python_nodes import calls_of, field_of
-from boatlift.spark.tasks.inputs import INPUT
-from boatlift.spark.tasks.long_running import BranchRows, SlotPlace
-from boatlift.spark.tasks.python_calls import PythonCalls
+from boatlift.tasks.inputs import INPUT
+from boatlift.tasks.long_running import BranchRows, SlotPlace
+from boatlift.tasks.python_calls import PythonCalls
 
 _ROW_BY_ROW = frozenset(
     {

@@ -176,11 +176,6 @@ def has_one_stage(frame: DataFrame) -> bool:
     return runs_again(frame._jdf.queryExecution().executedPlan())
 
 
-def java_settings(spark: SparkSession) -> Any:
-    """Return Java's map of the settings of a session."""
-    return cast("Any", spark)._jsparkSession.sessionState().conf().settings()
-
-
 def subplan(frame: DataFrame, path: Sequence[int]) -> DataFrame:
     """Return the DataFrame of a node of the plan; `path` has the index of the child at each level."""
     plan = plan_of(frame)

@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from boatlift.errors import InternalError, UserCodeError
+from boatlift.processes.jvm import cause_in_java
 from boatlift.spark.plans.allowed import NONDETERMINISTIC
 from boatlift.spark.plans.catalyst import (
     Tree,
@@ -39,7 +40,6 @@ from boatlift.spark.plans.catalyst import (
     values_of,
     written,
 )
-from boatlift.spark.session.jvm import cause_in_java
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,7 +12,7 @@ from pyspark.sql.types import DataType, IntegerType, StructField
 
 from boatlift.dataflow.columns import BRANCH, MARK
 from boatlift.spark.plans.catalyst import Package, items, jvm, plan_of
-from boatlift.spark.tasks.long_running import SlotPlace
+from boatlift.tasks.long_running import SlotPlace
 
 LONGEST_EXPRESSIONS = 50_000
 """A branch with longer columns, in characters, has nodes of its own: a column may stand in them many times."""

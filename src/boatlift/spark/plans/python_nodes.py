@@ -10,7 +10,7 @@ from pyspark.sql.types import StructField, StructType, _parse_datatype_json_stri
 
 from boatlift.spark.plans.catalyst import items, jvm, pickled_function
 from boatlift.spark.plans.common_plan import NotRowByRowError, kind_of
-from boatlift.spark.tasks.python_calls import PythonCall, PythonCalls
+from boatlift.tasks.python_calls import PythonCall, PythonCalls
 
 
 def calls_of(node: Any, spark: SparkSession) -> tuple[PythonCalls, list[Any]]:

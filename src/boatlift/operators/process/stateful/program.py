@@ -20,9 +20,9 @@ from boatlift.operators.process.batch import NO_TIMERS, Made, Touched
 from boatlift.operators.process.rows import rows_of, table_of
 from boatlift.operators.process.stateful.cells import SET_TIMERS, KeyTimers, Variable, VariableCells
 from boatlift.operators.process.stateful.handle import Handle
-from boatlift.spark.tasks.parameters import UserRaised
 from boatlift.state.column import Mask
 from boatlift.state.newest import Cells
+from boatlift.tasks.parameters import UserRaised
 
 FRAME_ROWS = 10_000
 """The most rows of one pandas frame: the default of spark.sql.execution.arrow.maxRecordsPerBatch."""
