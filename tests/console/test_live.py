@@ -14,7 +14,7 @@ from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.term import MESSAGES_AHEAD
 
 LAST = (
-    "mine: stopped cleanly after 1 new steps: 1,000 rows of rows, 500 rows of more; 10 to answers; "
+    "mine: stopped cleanly after 1 new step: 1,000 rows of rows, 500 rows of more; 10 to answers; "
     "replayed 1 steps of processors"
 )
 

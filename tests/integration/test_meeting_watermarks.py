@@ -140,7 +140,7 @@ def test_windows_behind_what_brings_streams_together_are_those_of_all_timely_row
         f"united/{name}": round(end.timestamp() * 1000) for name, end in zip(STREAMS, ends, strict=True)
     }
     said = held.in_words(str)
-    assert said.startswith("its event time is that of united/right: no row to come is before")
+    assert said.startswith("its watermark is that of united/right, ")
 
 
 def test_a_stream_that_is_idle_holds_up_no_other_and_what_comes_then_is_late(spark: SparkSession) -> None:

@@ -61,3 +61,16 @@ def test_small_steps_of_nearly_everything_go_round(
         "average": "rows do not pass Window one by one",
         "sessions": "rows do not pass Aggregate one by one",
     }
+
+
+def test_dead_letters_name_boatlift_and_no_udf_of_the_program(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    flow = bl.Dataflow("letters")
+    rows = flow.source("rows", bl.files("in/*.csv", schema="k LONG"), bad_rows="dead_letters")
+    rows.sink("rows_out", bl.parquet("out/rows"))
+    rows.bad_rows("bad").sink("bad_out", bl.parquet("out/bad"))
+    reason = "Boatlift finds the reason of each bad row in Python without Arrow"
+    assert bl.plan(flow, spark=spark).own_jobs == {"bad": reason}

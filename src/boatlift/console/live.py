@@ -183,7 +183,7 @@ class Live:
         if self._live is not None:
             self._live.stop()
         if kind is None:
-            steps = f"stopped cleanly after {self._steps:,} new steps"
+            steps = f"stopped cleanly after {self._steps:,} new {'step' if self._steps == 1 else 'steps'}"
             order = {name: place for place, name in enumerate(self._flow.processors)}
             named = sorted(self._delivered.items(), key=lambda each: order.get(each[0], 0))
             taken = [f"{rows:,} rows of {name}" for name, rows in self._taken.items() if rows]

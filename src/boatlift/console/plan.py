@@ -226,6 +226,9 @@ def _text(value: Any) -> str:
             return ", ".join(f"{name} {kind}" for name, kind in value)
         case list() | tuple():
             return ", ".join(map(str, value))
+        case dict():
+            named = {key: f"({_text(each)})" if isinstance(each, dict) else _text(each) for key, each in value.items()}
+            return ", ".join(f"{key} {words}" for key, words in named.items())
         case _:
             return str(value)
 

@@ -130,7 +130,7 @@ def _java_version(java: str) -> int | None:
 
 def _java_remedy(home: str | None) -> str:
     if home and shutil.which("java"):
-        return "unset JAVA_HOME, or set it to the folder of a newer Java"
+        return f"unset JAVA_HOME, or set it to the folder of a Java {OLDEST_JAVA} or newer"
     for tool, line in (
         ("apt-get", "sudo apt-get install -y openjdk-17-jre-headless"),
         ("dnf", "sudo dnf install -y java-17-openjdk-headless"),
@@ -138,4 +138,4 @@ def _java_remedy(home: str | None) -> str:
     ):
         if shutil.which(tool):
             return line
-    return "install a newer Java, and set JAVA_HOME to its folder"
+    return f"install Java {OLDEST_JAVA} or newer, and set JAVA_HOME to its folder"

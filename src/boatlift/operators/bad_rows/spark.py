@@ -40,6 +40,8 @@ class CompiledValidRows(Compiled):
 class CompiledDeadLetters(Compiled, HasSteps):
     """Dead letters, compiled."""
 
+    own_job: ClassVar[str | None] = "Boatlift finds the reason of each bad row in Python without Arrow"
+
     operator: DeadLetters
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:

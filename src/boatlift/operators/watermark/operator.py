@@ -32,8 +32,9 @@ class EventTimeStatus(OperatorStatus, frozen=True):
     idle: bool = False
 
     def in_words(self, moment: Callable[[int], str]) -> str:
-        watermark = "no row with a time yet" if self.bound is None else f"no row to come is before {moment(self.bound)}"
-        parts = [watermark, *(["it is idle"] if self.idle else []), f"{self.late} rows were late"]
+        watermark = f"watermark {moment(self.bound)}: rows before it are late" if self.bound is not None else None
+        late = f"{self.late:,} {'row was' if self.late == 1 else 'rows were'} late"
+        parts = [watermark or "no row with a time yet", *(["it is idle"] if self.idle else []), late]
         if self.ahead:
             parts.append(f"{self.ahead} were too far ahead of the clock to move it")
         return "; ".join([*parts, *([f"{self.untimed} had no time"] if self.untimed else [])])

@@ -97,10 +97,10 @@ class PathsStatus(OperatorStatus, frozen=True):
         waiting = [path for path, watermark in self.inputs.items() if watermark is None]
         known = {path: watermark for path, watermark in self.inputs.items() if watermark is not None}
         if waiting:
-            return f"its event time waits for a first row with a time from {' and '.join(waiting)}"
+            return f"its watermark waits for a first row with a time from {' and '.join(waiting)}"
         path, least = min(known.items(), key=lambda each: each[1])
         ahead = f"the others are at {moment(max(known.values()))} at most"
-        return f"its event time is that of {path}: no row to come is before {moment(least)}; {ahead}"
+        return f"its watermark is that of {path}, {moment(least)}: no row to come is before it; {ahead}"
 
 
 class TogetherStatus(msgspec.Struct, frozen=True):

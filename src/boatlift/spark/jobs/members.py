@@ -73,6 +73,8 @@ def needed_by_expressions(unit: CompiledUnit, spark: SparkSession) -> str | None
         rows[leaf] = empty(StructType([*columns.weighted_schema.fields, *position]))
     decisive: object = unit.decisive
     own = decisive if isinstance(decisive, HasSteps) else None
+    if own is not None and own.own_job is not None:
+        return own.own_job
     branches = Branches(spark)
     try:
         frames = iter([unit.frame(rows, StepClock(0, 0))]) if own is None else own.small_frames(unit, rows, empty)

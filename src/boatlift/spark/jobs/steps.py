@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -78,7 +78,13 @@ class Steps(ABC):
 
 
 class HasSteps(ABC):
-    """A compiled operator with steps of its own; it executes those of the unit whose state it keeps."""
+    """A compiled operator with steps of its own; it executes those of the unit whose state it keeps.
+
+    Attributes:
+        own_job: Why each of its steps has a job of its own; None if only its expressions can require that.
+    """
+
+    own_job: ClassVar[str | None] = None
 
     @abstractmethod
     def steps(self, unit: CompiledUnit, jobs: Jobs) -> Steps:
