@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import pytest
 from pyspark import SparkContext
+from pyspark.sql.types import StructType
 
-from boatlift.dataflow.contracts import Delivery, Json, Source
+from boatlift.dataflow.contracts import Delivery, Json, LeavesOutColumns, Source
 from boatlift.dataflow.contracts.values import names_in, with_names, without_names
 from boatlift.errors import DataError
 from boatlift.tasks.parameters import JobParameters
@@ -307,6 +308,27 @@ class SourceLaws:
             assert found == ordered(map(tuple, expected.collect()))
             if digests is not None:
                 assert digests.reading(noted[0]) == digests.reading(noted[1]) is not None
+
+    @pytest.mark.spark
+    def test_a_task_that_leaves_out_columns_has_the_rows_of_the_others(
+        self, source: Source, folder: Path, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        read, tasks = source.capabilities.parameterized_read, []
+        if read is None:
+            return
+        read.load_parameterized(
+            spark, lambda task, kinds: tasks.append((task, kinds)) or spark.createDataFrame([], kinds)
+        )
+        ((task, kinds),) = tasks
+        (position, *_) = self.several(source, folder)
+        if not isinstance(task, LeavesOutColumns) or (told := read.parameters_for(position, str(tmp_path))) is None:
+            return
+        kept = StructType([each for each in kinds if each.name != "id"])
+        with JobParameters(0, 0, source=told).to_tasks(spark.sparkContext):
+            whole = spark.range(0, 1, 1, 1).mapInArrow(task, kinds).drop("id").collect()
+            narrow = spark.range(0, 1, 1, 1).mapInArrow(task.narrowed(["text"]), kept).collect()
+        assert narrow == whole
+        assert narrow
 
     @pytest.mark.spark
     def test_the_schema_is_that_of_the_rows(self, source: Source, folder: Path, spark: SparkSession) -> None:

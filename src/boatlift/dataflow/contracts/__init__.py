@@ -12,6 +12,7 @@ from boatlift.dataflow.contracts.capabilities import (
     DigestsOnRead,
     FrameOfTask,
     KeepsNote,
+    LeavesOutColumns,
     NamesInput,
     ParameterizedRead,
     Reading,

@@ -7,9 +7,9 @@ code tests for an ability with `isinstance`, which a wrapper would hide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from boatlift.dataflow.contracts.pushed import Pushable, StoreBacked
 from boatlift.dataflow.contracts.twins import BoundedInput, SinkTwin
@@ -174,6 +174,17 @@ class ParameterizedRead(Protocol):
         Returns:
             None if several tasks read the position better.
         """
+
+
+@runtime_checkable
+class LeavesOutColumns(Protocol):
+    """A reading task, as `FrameOfTask` takes it, that can leave columns out: a large step reads those of its query.
+
+    Law: the rows are those of the task itself, without the other columns.
+    """
+
+    def narrowed(self, names: Collection[str]) -> Any:
+        """Return the task that reads these of its columns, in the order that they have."""
 
 
 class RecordsInput(Protocol):

@@ -14,11 +14,12 @@ from functools import partial
 from pyspark.sql import DataFrame
 
 from boatlift.dataflow import FrameOfTask
+from boatlift.dataflow.columns import quoted
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.long_running import LONG_RUNNING_BYTES
 from boatlift.spark.jobs.members import needs_own_jobs
-from boatlift.spark.jobs.planner import LastStage, StepPlan
+from boatlift.spark.jobs.planner import ArrowTask, LastStage, StepPlan
 from boatlift.spark.jobs.told_rows import Sent, ToldInputs, ToldRows
 from boatlift.spark.plans.catalyst import has_one_stage
 
@@ -64,7 +65,7 @@ class PlanCache:
         self._unit, self._inputs, self._planner, self._small = unit, jobs.inputs, jobs.planner, small
         self._goes_round_alike = in_rounds is None
         self._told = ToldRows(unit, jobs.inputs)
-        self._frames: dict[tuple[int, frozenset[str], frozenset[str]], DataFrame | None] = {}
+        self._frames: dict[tuple[int, frozenset[str], frozenset[str], bool], DataFrame | None] = {}
         self._planned_anew: set[tuple[int, frozenset[str]]] = set()
         self._making = threading.Lock()
         self._begins = partial(jobs.group.join, unit.name)
@@ -128,7 +129,7 @@ class PlanCache:
         """
         if (job, named.senders) in self._planned_anew:
             return None
-        frame = self._kept(job, named.senders, channels)
+        frame = self._kept(job, named.senders, channels, small=named.small)
         if (job, named.senders) in self._planned_anew:
             return None
         parameters = self._planner.parameters(number, named.sources, state=state or bool(named.channels))
@@ -152,14 +153,21 @@ class PlanCache:
         with self._making:
             self._frames.clear()
 
-    def _kept(self, job: int, names: frozenset[str], channels: frozenset[str]) -> DataFrame | None:
-        """Return the plan of a job for steps of these senders and channels; None if it has no rows."""
-        key = (job, names, channels)
+    def _kept(self, job: int, names: frozenset[str], channels: frozenset[str], *, small: bool) -> DataFrame | None:
+        """Return the plan of a job for steps of these senders and channels; None if it has no rows.
+
+        The plan of a step with many rows reads no column that the query leaves out.
+        """
+        key = (job, names, channels, small)
         with self._making:
             if key not in self._frames:
                 if len(self._frames) == MOST_PLANS:
                     self._frames.clear()
-                made = self._small[job](SmallStep(self._told.frames(names), channels, self._told.in_one_task), None)
+                rows = self._told.frames(names)
+                if not small:
+                    unread = self._small[job](SmallStep(rows, channels, self._told.in_one_task), _its_columns)
+                    rows = rows if unread is None else self._told.narrowed(names, unread)
+                made = self._small[job](SmallStep(rows, channels, self._told.in_one_task), None)
                 if made is not None and not has_one_stage(made):
                     self._planned_anew.add((job, names))
                     return None
@@ -171,3 +179,9 @@ class PlanCache:
         frame = small(SmallStep(rows, None, frame_of), last_stage)
         assert frame is not None
         return frame
+
+
+def _its_columns(frame: DataFrame, columns: Sequence[str], task: ArrowTask) -> DataFrame:
+    """A last stage that is not planned: the rows that a job's task gets."""
+    del task
+    return frame.select(*map(quoted, columns))

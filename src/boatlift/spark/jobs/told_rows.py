@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
 from boatlift.dataflow import FrameOfTask
+from boatlift.dataflow.columns import quoted
+from boatlift.dataflow.contracts import LeavesOutColumns
 from boatlift.runtime.machine.instructions import Message
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.inputs import Inputs
 from boatlift.spark.jobs.planner import ArrowTask
-from boatlift.spark.plans.catalyst import one_row
+from boatlift.spark.plans.catalyst import needed_columns, one_row, plan_of
 from boatlift.tasks.channels import ChannelTask
 from boatlift.tasks.parameters import ReadsToldSource, told_sources
 
@@ -46,11 +50,24 @@ class ToldRows:
 
     def __init__(self, unit: CompiledUnit, inputs: Inputs) -> None:
         self._unit, self._inputs = unit, inputs
+        self._narrowable: set[str] = set()
         self._frames: dict[str, DataFrame] = {}
 
     def frames(self, names: Iterable[str]) -> Mapping[str, DataFrame]:
         """Return one frame for the rows of each sender; its task reads the rows that the parameters name."""
         return {name: self._frame(name) for name in names}
+
+    def narrowed(self, names: Iterable[str], job: DataFrame) -> Mapping[str, DataFrame]:
+        """Return the frames of these senders for a job; their tasks read no column that it does not need, if they can.
+
+        Args:
+            job: The job's rows, made of `frames(names)`.
+        """
+        every = self.frames(names)
+        if ReadsToldSource.__name__ not in str(plan_of(job).toString()):
+            return every  # such as a later job of a step
+        needed = {name: needed_columns(job, rows.columns) for name, rows in every.items() if name in self._narrowable}
+        return {**every, **{name: self.over(name, self.in_one_task, columns) for name, columns in needed.items()}}
 
     def of(self, sent: Sent) -> ToldInputs | None:
         """Return the parameters that name these rows; None if the plan must hold some of them.
@@ -73,11 +90,12 @@ class ToldRows:
         channels = {_channel_of(unit): self._inputs.files_of(sent[unit]) for unit in units}
         return ToldInputs(frozenset(sent), sources, channels)
 
-    def over(self, name: str, frame_of: FrameOfTask) -> DataFrame:
+    def over(self, name: str, frame_of: FrameOfTask, needed: Collection[str] | None = None) -> DataFrame:
         """Return the frame of the rows of a unit, or of a source with a parameterized read.
 
         Args:
             frame_of: Makes the frame of the task that reads; see `ParameterizedRead`.
+            needed: The columns to read; None: all.
         """
         if not self._inputs.is_source(name):
             task = ChannelTask(self._unit.name, _channel_of(name), None)
@@ -86,7 +104,14 @@ class ToldRows:
         assert read is not None
 
         def frame(task: ArrowTask, columns: StructType) -> DataFrame:
-            return frame_of(ReadsToldSource(name, task), columns)
+            reading: Any = task
+            if isinstance(reading, LeavesOutColumns):
+                self._narrowable.add(name)
+            if needed is None or name not in self._narrowable:
+                return frame_of(ReadsToldSource(name, task), columns)
+            kept = StructType([each for each in columns if each.name in needed])
+            rows = frame_of(ReadsToldSource(name, reading.narrowed(needed)), kept)
+            return rows.select(*(_read_or_null(each, needed) for each in columns))
 
         return read.load_parameterized(self._inputs.spark, frame)
 
@@ -98,6 +123,11 @@ class ToldRows:
     def in_one_task(self, task: ArrowTask, columns: StructType) -> DataFrame:
         """Return the rows of a task, as one partition."""
         return one_row(self._inputs.spark).mapInArrow(task, columns).coalesce(1)
+
+
+def _read_or_null(field: StructField, needed: Collection[str]) -> Column:
+    read = F.col(quoted(field.name)) if field.name in needed else F.lit(None).cast(field.dataType)
+    return read.alias(field.name)
 
 
 def _channel_of(unit: str) -> str:

@@ -30,6 +30,9 @@ INPUT = "__boatlift_input__"
 _CARRYING = frozenset({"Filter", "Generate", "Join", "SubqueryAlias"})
 """Nodes that pass on all columns of their input, also added ones; one side of a join is a stream."""
 
+_EXPRESSION_ID = re.compile(r"#(\d+)")
+"""As Spark prints attributes; a name with such a part adds an id, which only keeps a column that is not needed."""
+
 _RUN_AGAIN = frozenset(
     {
         "ArrowEvalPythonExec",
@@ -45,6 +48,7 @@ _RUN_AGAIN = frozenset(
         "LocalLimitExec",
         "LocalTableScanExec",
         "MapInArrowExec",
+        "MergingSessionsExec",
         "ObjectHashAggregateExec",
         "ProjectExec",
         "RDDScanExec",
@@ -54,6 +58,7 @@ _RUN_AGAIN = frozenset(
         "SortMergeJoinExec",
         "TakeOrderedAndProjectExec",
         "UnionExec",
+        "UpdatingSessionsExec",
         "WholeStageCodegenExec",
         "WindowExec",
         "WindowGroupLimitExec",
@@ -174,6 +179,32 @@ def has_one_stage(frame: DataFrame) -> bool:
         return known and all(map(runs_again, items(node.children())))
 
     return runs_again(frame._jdf.queryExecution().executedPlan())
+
+
+def needed_columns(frame: DataFrame, columns: Sequence[str]) -> frozenset[str]:
+    """Return the columns that an optimised plan needs of its Python tasks with just these columns; a superset at most.
+
+    Args:
+        columns: All columns of such a task, in order. Without such a task all are needed.
+    """
+    found: set[str] = set()
+
+    def walk(node: Any, needed: set[str] | None) -> None:
+        kind = node.getClass().getSimpleName()
+        if kind == "MapInArrow":
+            output = {str(each.exprId().id()): each.name() for each in items(node.output())}
+            if [*output.values()] == list(columns):
+                found.update(name for number, name in output.items() if needed is None or number in needed)
+                return
+        below = None
+        if kind in ("Project", "Aggregate", "MapInArrow") or (kind in ("Filter", "Repartition") and needed is not None):
+            below = set(_EXPRESSION_ID.findall(node.references().toSeq().mkString(" ")))
+            below |= needed or set() if kind in ("Filter", "Repartition") else set()
+        for child in items(node.children()):
+            walk(child, below)
+
+    walk(optimised_plan_of(frame), None)
+    return frozenset(found) or frozenset(columns)
 
 
 def subplan(frame: DataFrame, path: Sequence[int]) -> DataFrame:

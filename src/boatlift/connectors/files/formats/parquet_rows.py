@@ -11,8 +11,8 @@ writer had in memory; Spark ignores it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -32,7 +32,7 @@ PLACE_BITS = 40
 
 
 _ROWS_AT_ONCE = 1 << 14
-_MOST_ROWS, _MOST_BYTES = 1 << 17, 4 << 20
+_MOST_ROWS, _MOST_BYTES = 1 << 18, 16 << 20
 """The most rows, and bytes without compression, for which one task replaces Spark's own reader."""
 
 _WRITTEN_BY = b"org.apache.spark.version"
@@ -206,6 +206,9 @@ class ReadParquet:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return rows_of_spans(batches, self.source, self.tasks, self.read)
+
+    def narrowed(self, names: Collection[str]) -> ReadParquet:
+        return replace(self, columns=pa.schema([field for field in self.columns if field.name in names]))
 
     def read(self, span: Span) -> Iterator[pa.RecordBatch]:
         try:
