@@ -1,18 +1,16 @@
-"""At-least-once sinks: a function of the user's, requests over HTTP, the standard output.
+"""At-least-once sinks: a function of the user's, and requests over HTTP.
 
 The external system remembers no steps, so the log alone records what was delivered. `commit` delivers the rows of a
 step in tasks. A process that dies after the delivery and before the log's record of it delivers the step once more.
+With a key the receiver recognises rows, and not steps: so rows may come again in other steps.
 """
 
 from __future__ import annotations
 
-import base64
 import secrets
-import socket
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,8 +20,8 @@ import xxhash
 
 from boatlift.connectors.kit import SinkBase, checked_options, held_rows, read_pieces, whole_number
 from boatlift.connectors.kit.http_client import PASSING, is_header
+from boatlift.connectors.kit.row_identities import checked_key, refuse_unidentified, row_identities
 from boatlift.connectors.kit.step_rows import ordered_part
-from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import (
     Delivery,
     HeldRow,
@@ -34,7 +32,7 @@ from boatlift.dataflow.contracts import (
     SinkTwin,
     Staged,
 )
-from boatlift.errors import FLOW_AND_STORE, InvalidError, UnavailableError, from_text, to_text
+from boatlift.errors import FLOW_AND_STORE, DataError, InvalidError, UnavailableError, from_text, to_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,9 +52,10 @@ class StepPart:
     parts stays.
 
     Attributes:
-        key: The part's unique name: `DATAFLOW/STORE/SINK/STEP/PART`.
+        key: The part's unique name: `DATAFLOW/STORE/SINK/STEP/PART`; if rows have identities, `DATAFLOW/STORE/SINK`.
         rows: The rows: the user's columns, then `_weight` if rows are changes.
         texts: A JSON object for each row.
+        identities: The identity of each row at the receiver; empty if rows have none.
     """
 
     sink: str
@@ -65,6 +64,7 @@ class StepPart:
     part: int
     rows: pa.Table
     texts: pa.ChunkedArray
+    identities: Sequence[str] = ()
 
 
 Deliver = Callable[[StepPart], None]
@@ -81,26 +81,34 @@ class DeliveringSink(SinkBase):
     Args:
         about: Kind, place and options, as `describe` returns them.
         parts: The number of parts of a step, which are delivered at the same time, each in a task of its own.
+        identified_by: The columns that identify a row at the receiver; none if a step's number identifies its rows.
     """
 
     delivery = Delivery.AT_LEAST_ONCE
 
     def __init__(
-        self, deliver: Deliver, about: Json, parts: int, functions: tuple[Callable[..., object], ...] = ()
+        self,
+        deliver: Deliver,
+        about: Json,
+        parts: int,
+        functions: tuple[Callable[..., object], ...] = (),
+        identified_by: tuple[str, ...] = (),
     ) -> None:
         self._deliver, self._about, self._parts, self.functions = deliver, about, parts, functions
+        self._identified_by = identified_by
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        return SinkCapabilities(runs_jobs=True, twin=self._twin)
+        return SinkCapabilities(runs_jobs=True, twin=self._twin, identified_by=self._identified_by)
 
     def _twin(self, folder: Path, name: str) -> SinkTwin:
-        return delivering_twin(folder / name, self._about, self._parts)
+        return delivering_twin(folder / name, self._about, self._parts, self._identified_by)
 
     def describe(self) -> Json:
         return self._about
 
     def open(self, context: SinkContext) -> None:
+        refuse_unidentified(context, self._identified_by)
         self._context = context
 
     def commit(self, step: int, rows: int, _digest: str, staged: Sequence[Staged]) -> Outcome:
@@ -108,7 +116,7 @@ class DeliveringSink(SinkBase):
 
         context = self._opened
         if rows:
-            work = _PartTask(self._deliver, context, step, rows, tuple(staged), self._parts)
+            work = _PartTask(self._deliver, context, step, rows, tuple(staged), self._parts, self._identified_by)
             try:
                 spark = session_of_process()
                 if spark is not None:
@@ -124,17 +132,23 @@ class DeliveringSink(SinkBase):
         return Outcome.APPENDED
 
 
-def delivering_twin(place: Path, about: Json, parts: int) -> SinkTwin:
-    """Return the twin of a sink without a ledger: each delivery of a part becomes a file, and nothing leaves."""
+def delivering_twin(place: Path, about: Json, parts: int, identified_by: tuple[str, ...] = ()) -> SinkTwin:
+    """Return the twin of a sink without a ledger: each delivery of a part becomes a file, and nothing leaves.
+
+    What may be there twice is a part of a step; if rows have identities, a row.
+    """
 
     def held() -> Iterator[HeldRow]:
         from boatlift.connectors.parquet.step_file import read_rows
 
         for path in sorted(place.glob("*.parquet")):
             part, _, delivery = path.stem.rpartition("-")
-            yield from held_rows(read_rows(path), (part, delivery))
+            rows = held_rows(read_rows(path), (part, delivery))
+            for row in rows:
+                identity = ", ".join(f"{name} = {row.values[name]}" for name in identified_by)
+                yield replace(row, delivered=(identity, path.stem)) if identity else row
 
-    return SinkTwin(DeliveringSink(_Kept(place), about, parts), held)
+    return SinkTwin(DeliveringSink(_Kept(place), about, parts, (), identified_by), held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,21 +180,26 @@ class _PartTask:
     rows: int
     staged: tuple[Staged, ...]
     parts: int
+    identified_by: tuple[str, ...]
 
     def __call__(self, number: int) -> bytes:
         owner = self.context
         rows, texts = ordered_part(read_pieces(self.rows, self.staged), number, self.parts)
         if rows.num_rows:
-            key = f"{owner.dataflow}/{owner.store}/{owner.sink}/{self.step}/{number}"
+            sink = f"{owner.dataflow}/{owner.store}/{owner.sink}"
             try:
-                self.deliver(StepPart(owner.sink, key, self.step, number, rows, texts))
-            except UnavailableError as error:
+                if self.identified_by:
+                    identities = row_identities(rows, self.identified_by, owner.sink, self.step)
+                    self.deliver(StepPart(owner.sink, sink, self.step, number, rows, texts, identities))
+                else:
+                    self.deliver(StepPart(owner.sink, f"{sink}/{self.step}/{number}", self.step, number, rows, texts))
+            except (UnavailableError, DataError, InvalidError) as error:
                 return to_text(error).encode()
         return b""
 
 
 @checked_options("bl.foreach")
-def foreach(function: Callable[..., object], *, parts: int = 1) -> DeliveringSink:
+def foreach(function: Callable[..., object], *, parts: int = 1, key: Sequence[str] | None = None) -> DeliveringSink:
     """Return a sink that calls a function with the rows of each step, at least once.
 
     Tasks call the function, with steps in order. Only the step under way may come again after a failure, with the same
@@ -193,6 +212,8 @@ def foreach(function: Callable[..., object], *, parts: int = 1) -> DeliveringSin
         function: Takes the rows, a `pyarrow.Table`, and the step's number: `function(rows, step)`; with several parts
             also the part's number: `function(rows, step, part)`. If rows are changes, `_weight` is −1 or +1.
         parts: The number of parts of a step, which are delivered at the same time, each by a call of its own.
+        key: The columns that identify a row where the function brings it, as of `bl.http_post`: steps may then come
+            again with other numbers, and the function's effects must be idempotent by row.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
@@ -211,8 +232,11 @@ def foreach(function: Callable[..., object], *, parts: int = 1) -> DeliveringSin
         raise InvalidError("BAD_OPTION", f"{calls}, and {name} does not take these: {error}") from None
     except ValueError:  # a function in C has no signature
         pass
-    about = {"kind": "foreach", "function": name, "parts": parts}
-    return DeliveringSink(_Call(function, name, with_part=parts > 1), about, parts, (function,))
+    by = checked_key(key)
+    about: dict[str, Any] = {"kind": "foreach", "function": name, "parts": parts}
+    if by:
+        about |= {"key": list(by), "exactly_once_if": f"the function ignores rows whose {' and '.join(by)} it knows"}
+    return DeliveringSink(_Call(function, name, with_part=parts > 1), about, parts, (function,), by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,88 +262,6 @@ class _Call:
             ) from error
 
 
-@checked_options("bl.stdout")
-def stdout(*, rows: int = 20) -> StdoutSink:
-    """Return a sink that prints the rows of each step, as JSON, at least once.
-
-    Bytes are printed as text if they are UTF-8, else as `base64:…`.
-
-    The rows appear on the standard output of the process that runs the dataflow, also on a cluster. In a stream of
-    changes, a new row has `+` before it, and a retracted row `-`.
-
-    Args:
-        rows: The most rows to print of a step; of further rows, the number is printed.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]`.
-
-    Example:
-        >>> numbers = bl.Dataflow("numbers").source("n", bl.generator({"n": "id"}, rows_per_step=2, steps=1))
-        >>> numbers.sink("shown", bl.stdout())
-    """
-    return StdoutSink(whole_number("rows", rows))
-
-
-class StdoutSink(SinkBase):
-    """Prints the rows of each step in the process that commits it."""
-
-    delivery = Delivery.AT_LEAST_ONCE
-
-    @property
-    def capabilities(self) -> SinkCapabilities:
-        return SinkCapabilities(twin=self._twin)
-
-    def _twin(self, folder: Path, name: str) -> SinkTwin:
-        return delivering_twin(folder / name, self.describe(), 1)
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-
-    def describe(self) -> Json:
-        return {"kind": "stdout", "rows": self._most}
-
-    def open(self, context: SinkContext) -> None:
-        from boatlift.connectors.kit.tasks import session_of_process
-
-        self._context = context
-        spark = session_of_process()
-        if spark is not None and not str(spark.sparkContext.master).startswith("local"):
-            where = f"host {socket.gethostname()}, by the process that runs {context.dataflow}"
-            sys.stderr.write(f"boatlift: {context.sink} prints its rows here, on {where}\n")
-
-    def commit(self, step: int, rows: int, _digest: str, staged: Sequence[Staged]) -> Outcome:
-        from boatlift.connectors.kit.arrow_text import json_objects
-
-        if rows:
-            table, _ = ordered_part(read_pieces(rows, staged), 0, 1)
-            shown = table.slice(0, self._most).combine_chunks()
-            weights = shown.column(WEIGHT).to_pylist() if WEIGHT in shown.schema.names else None
-            signs = [""] * shown.num_rows if weights is None else ["+ " if weight > 0 else "- " for weight in weights]
-            names = [name for name in shown.schema.names if name != WEIGHT]
-            batch = shown.select(names).to_batches()[0]
-            texts = json_objects(batch.schema.names, [_readable(each) for each in batch.columns]).to_pylist()
-            lines = [f"{self._opened.sink} {step}: {sign}{text}" for sign, text in zip(signs, texts, strict=True)]
-            if rows > len(lines):
-                lines.append(f"{self._opened.sink} {step}: and {rows - len(lines):,} more rows")
-            sys.stdout.write("".join(f"{line}\n" for line in lines))
-            sys.stdout.flush()
-        return Outcome.APPENDED
-
-
-def _readable(column: pa.Array) -> pa.Array:
-    import pyarrow as pa
-
-    def text(value: bytes) -> str:
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return f"base64:{base64.b64encode(value).decode()}"
-
-    if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
-        return column
-    return pa.array([None if value is None else text(value) for value in column.to_pylist()], pa.string())
-
-
 @checked_options("bl.http_post")
 def http_post(
     url: str,
@@ -330,6 +272,7 @@ def http_post(
     parts: int = 1,
     timeout: float = 30.0,
     tries: int = 5,
+    key: Sequence[str] | None = None,
 ) -> DeliveringSink:
     """Return a sink that posts the rows of each step to a URL, at least once.
 
@@ -338,6 +281,11 @@ def http_post(
     `parts` stay. So delivery is exactly once if the receiver ignores keys that it knows. A task of a killed process may
     post late, after the next process has posted later steps: a receiver that overwrites must compare the number of the
     step.
+
+    With `key` each row has an identity of its own at the receiver, and rows may come again in other steps and other
+    requests. If the path from the sources is row-wise, the sink then waits for no log (`boatlift plan` tells). With
+    `rows_per_request=1` the header is dataflow, store, sink and the values of the key; in larger requests the receiver
+    finds the key in each row.
 
     An answer 2xx is success. After 408, 425, 429, 500, 502, 503, 504, a timeout or a failed connection, a request is
     retried with exponential backoff, or as `Retry-After` says, up to half a minute. Any other answer is a refusal: the
@@ -352,6 +300,7 @@ def http_post(
         timeout: Seconds to wait for a connection, and for an answer.
         tries: The attempts at a request before the sink counts as failed. The host then delivers the step again, a few
             times, with backoff.
+        key: The columns that identify a row at the receiver, which ignores a row that it knows; never NULL.
 
     Raises:
         InvalidError: `[BAD_OPTION]`, `[MISSING_EXTRA]`.
@@ -389,16 +338,19 @@ def http_post(
     if own:
         raise InvalidError("BAD_OPTION", f"header {own[0]} is the sink's own: leave it out")
     shown = place._replace(query="", fragment="").geturl()
+    by = checked_key(key)
+    by_row = f"rows whose {' and '.join(by)} it knows" if by and rows_per_request > 1 else ""
     about = {
         "kind": "http_post",
         "url": shown,
         "format": format,
         "rows_per_request": rows_per_request,
         "parts": parts,
-        "exactly_once_if": "the receiver ignores an Idempotency-Key that it knows",
+        **({"key": list(by)} if by else {}),
+        "exactly_once_if": f"the receiver ignores {by_row or 'an Idempotency-Key that it knows'}",
     }
     post = _Post(url, shown, format == "lines", dict(headers or {}), rows_per_request, timeout, tries)
-    return DeliveringSink(post, about, parts)
+    return DeliveringSink(post, about, parts, (), by)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -420,14 +372,21 @@ class _Post:
             for number, begin in enumerate(range(0, len(part.texts), self.rows)):
                 texts = part.texts.slice(begin, self.rows).to_pylist()
                 body = ("\n".join(texts) + "\n" if self.lines else "[" + ",\n".join(texts) + "]").encode()
-                self._post(pool, f"{part.key}/{number}/{xxhash.xxh3_64_hexdigest(body)}", body)
+                self._post(pool, f"{part.key}/{self._name(part, number, body)}", body)
+
+    def _name(self, part: StepPart, number: int, body: bytes) -> str:
+        """Return what names a request of a part.
+
+        It has the number of the request, because two requests may have equal rows. It also has a hash of the content:
+        after a change of options, the receiver does not confuse new rows with known ones. A request of rows with
+        identities may come again in another part: its name is the identity, or the content alone.
+        """
+        if not part.identities:
+            return f"{number}/{xxhash.xxh3_64_hexdigest(body)}"
+        return part.identities[number] if self.rows == 1 else xxhash.xxh3_128_hexdigest(body)
 
     def _post(self, pool: urllib3.PoolManager, key: str, body: bytes) -> None:
-        """Post a body until it is accepted.
-
-        The key has the number of the request, because two requests may have equal rows. It also has a hash of the
-        content: after a change of options, the receiver does not confuse new rows with known ones.
-        """
+        """Post a body until it is accepted."""
         import urllib3
 
         kind = _TYPES["lines" if self.lines else "json"]

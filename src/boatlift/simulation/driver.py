@@ -118,7 +118,8 @@ class SimulatedDriver:
             if takeover is not None:
                 refuse_unless_newest(takeover.log, takeover.after, takeover.tail.life)
 
-        claim = Claim(host, 0, 0, {"plan": "simulated"}, {}, rides=bool(settings.carriers))
+        ahead = bool(settings.carriers or settings.unawaited)
+        claim = Claim(host, 0, 0, {"plan": "simulated"}, {}, rides=ahead)
         self.owner = self._log.claim(claim, refuse)
         self._trace(f"{self.owner} owns the dataflow")
         self._note_earlier_writes()
@@ -134,7 +135,7 @@ class SimulatedDriver:
         adopted = self.adopted = None if lost is None or carried.undoes else self._adopt(scratch, lost, policies)
         begun = SoftFrame(begins=True) if adopted is None else adopted.frame()
         self._frames = scratch.begin(self.owner, self._memory, policies, begun)
-        if carried.records or settings.carriers or settings.depths or may_be_carried:
+        if carried.records or ahead or settings.depths or may_be_carried:
             self._begin_stream(carried.records)
         self.holders: Holders | None = None
         if settings.depths:
@@ -149,7 +150,7 @@ class SimulatedDriver:
         ledgers = {sink: self._log.history.committed.get(sink, -1) for sink in world.without_ledger}
         world.recorded.update(ledgers)
         self._deliveries = Deliveries(
-            world, self.owner, ledgers, self._commit, self._later, disk.die, self.holders, settings.depths
+            world, self.owner, ledgers, self._commit, self._later, disk.die, self.holders, settings
         )
         meanwhile()
         self.held = {**held, **self._deliveries.held}
@@ -181,9 +182,9 @@ class SimulatedDriver:
     def _does_without(self, tails: Collection[Tail]) -> bool:
         """Return whether the promises that are missing are not needed: each sink says what its acts rest on."""
         found = carried_behind(self._world, self._log, tails)
-        return self._world.held.keys() - self._world.without_ledger <= self.settings.carriers and not (
-            self._world.without_ledger or found.rests > found.end
-        )
+        loose = self._world.without_ledger - self.settings.unawaited
+        told = self._world.held.keys() - self._world.without_ledger <= self.settings.carriers
+        return told and not (loose or found.rests > found.end)
 
     def _tail(self, start: int, entries: tuple[StreamEntry, ...] = ()) -> Tail:
         return Tail(self._log.store_id, self.owner, start, 0, entries)

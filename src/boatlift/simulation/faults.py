@@ -24,6 +24,7 @@ class Settings:
         sluggish: Processors with long runs: the following steps are prepared meanwhile, several at a time.
         stalled: A processor that does not answer for a while, and the first and the last of these acts.
         carriers: The sinks that may carry facts which are being written.
+        unawaited: The sinks that wait for no log.
         depths: Processor to the number of standbys that must hold its facts; one that is missing waits for the log.
         slow_log: The probability that a write of the log waits once more.
         idle: The probability that a source with partners answers a poll with no input.
@@ -45,6 +46,7 @@ class Settings:
         begin = rng.randint(0, 80)
         self.bytes_ahead = rng.choice((3, 1000, 1000))
         self.carriers: frozenset[str] = frozenset()
+        self.unawaited = recipe.identified
         self.depths: dict[str, int] = {}
         self.slow_log = 0.0
         self.stalled = (rng.choice(list(recipe.parts)), begin, begin + rng.choice((0, 60, 200)))

@@ -34,6 +34,7 @@ def machine_of(facts: Sequence[Fact], held: Mapping[str, AnyFrontier], settings:
         size_of=lambda payload: int(payload is not None),
         carriers=sinks & settings.carriers,
         depths=settings.depths,
+        unawaited=settings.unawaited,
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from boatlift.dataflow import batch_of
+from boatlift.simulation.identified import all_rows
 from boatlift.simulation.processors import NOTHING, SimulatedProcessor, rows_of
 from boatlift.simulation.recipes import COUNTING, Role, Wire
 from boatlift.simulation.world import World, sends
@@ -30,7 +31,10 @@ def judge(world: World) -> None:
     ends = {name: [recorded[n].taken for n in sorted(recorded)] for name, recorded in world.determinants.items()}
     execution = _Execution(world, survived, ends)
     for name, part in world.recipe.parts.items():
-        if part.role is Role.SINK:
+        if name in world.rows:
+            if lost := all_rows(world.recipe, world.items, name) - world.rows[name]:
+                raise AssertionError(f"{name} was never delivered {sorted(lost)}")
+        elif part.role is Role.SINK:
             expected = execution.arrivals(name)
             found = {time: sorted(effect) for time, effect in world.effects[name].items()}
             if found != expected:

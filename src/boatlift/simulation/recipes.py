@@ -105,6 +105,7 @@ class Recipe:
     epochs: int  # the number of epochs that every source closes
     chain: tuple[str, ...] = ()  # processors that fail one after the other; empty: any processors fail
     groups: tuple[tuple[str, ...], ...] = ()  # sinks that are shown together
+    identified: frozenset[str] = frozenset()  # sinks whose receivers recognise rows, in whatever steps they come
 
     def inputs(self, name: str) -> list[Wire]:
         return [wire for wire in self.wires if wire.target == name]

@@ -14,6 +14,7 @@ from boatlift.simulation.disk import DATAFLOW, CrashError, Disk, Scratch
 from boatlift.simulation.driver import SimulatedDriver, Takeover
 from boatlift.simulation.evolving.life import EvolvingLife
 from boatlift.simulation.faults import Fault, FaultKind, Settings, faults_up_a_chain, random_faults
+from boatlift.simulation.identified import with_identified_rows
 from boatlift.simulation.mounts import Mount, Outages
 from boatlift.simulation.oracle import judge
 from boatlift.simulation.peers import SHARE, MembersMissingError, Peers, depths_of
@@ -71,6 +72,8 @@ class Simulation:
         self.recipe = self.recipe.with_histories(random.Random(f"histories {seed}"))
         if together:
             self.recipe = self.recipe.with_groups(random.Random(f"groups {seed}"))
+        identified = random.Random(f"identified {seed}")
+        self.recipe = with_identified_rows(self.recipe, identified)
         acts = 4 * self.recipe.epochs * len(self.recipe.parts)
         if self.recipe.chain:
             self.faults = faults_up_a_chain(for_faults, self.recipe.chain, acts * 3 // 4)
@@ -97,6 +100,8 @@ class Simulation:
         if len(self.faults) in without:
             self.standbys.count = 0
         self.peers, self.stands_still = Peers(seed), False
+        if self.recipe.identified:
+            self._settings.slow_log = identified.choice((0.0, 0.9, 0.99))
         peers = random.Random(f"depths {seed}")
         if self.standbys.count and peers.random() < SHARE:
             self._settings.depths = depths_of(self.recipe, peers)

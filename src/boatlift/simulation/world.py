@@ -12,6 +12,8 @@ from typing import Any
 from boatlift.errors import FencedError
 from boatlift.runtime.machine import events, instructions
 from boatlift.runtime.peers.holding import Holders
+from boatlift.simulation.faults import Settings
+from boatlift.simulation.identified import Row, rows_in
 from boatlift.simulation.processors import Nodes, SimulatedProcessor, digest_of
 from boatlift.simulation.recipes import LOOP_ITERATIONS, Recipe, Role, Wire
 from boatlift.storage.group_commit import GroupCommit
@@ -44,6 +46,7 @@ class World:
         held: Sink to the frontier that it holds; without a ledger, the times that were delivered.
         without_ledger: The sinks that keep no ledger.
         recorded: Each of these to the last time that is recorded durably.
+        rows: Those of them that recognise rows, each with the rows that it was delivered.
         failed: The processors that failed alone at some time.
         digests: Results have a digest, so that the machine itself can compare them.
         notes: Sink to the newest note in one of its acts.
@@ -61,6 +64,7 @@ class World:
         self.held: dict[str, AnyFrontier] = {name: Frontier.up_to(-1) for name in sinks}
         self.without_ledger = {name for name in sinks if not recipe.parts[name].ledger}
         self.recorded = dict.fromkeys(self.without_ledger, -1)
+        self.rows: dict[str, set[Row]] = {name: set() for name in recipe.identified}
         self.effects: dict[str, dict[Any, Effect]] = {name: {} for name in sinks}
         self.failed: set[str] = set()
         self.acknowledged: dict[str, AnyFrontier] = {name: Frontier.up_to(-1) for name in sources}
@@ -228,15 +232,17 @@ class World:
         """Deliver a time to a receiver that keeps no ledger and fences no owner.
 
         Raises:
-            AssertionError: the time is delivered again with other messages, or though its delivery is recorded; or the
-                delivery of the time before is not recorded yet.
+            AssertionError: the time is delivered again though its delivery is recorded; or, if the receiver does not
+                recognise rows, with other messages, or the delivery of the time before is not recorded yet.
         """
         effect, effects = effect_of(messages), self.effects[sink]
-        if effects.setdefault(time, effect) != effect:
-            raise AssertionError(f"{sink} is delivered {effect} at {time}, and was delivered {effects[time]}")
         if time <= self.recorded[sink] and not self.fences(owner):
             raise AssertionError(f"{sink} is delivered {time} again, and {self.recorded[sink]} is recorded")
-        if time > self.recorded[sink] + 1:
+        if sink in self.rows:
+            self.rows[sink] |= rows_in(self.nodes, effect)
+        elif effects.setdefault(time, effect) != effect:
+            raise AssertionError(f"{sink} is delivered {effect} at {time}, and was delivered {effects[time]}")
+        elif time > self.recorded[sink] + 1:
             raise AssertionError(f"{sink} is delivered {time}, and of those before {self.recorded[sink]} is recorded")
         self._check_eager(sink, time, effect)
         self.held[sink] = self.held[sink] | Frontier.up_to(time)
@@ -290,10 +296,12 @@ def sends(recipe: Recipe, wire: Wire, time: Any, digest: str) -> bool:
 class Deliveries:
     """Delivers the steps of a driver to sinks without a ledger, each recorded before the next one is delivered.
 
+    Sinks that wait for no log go on at once, and their records follow.
+
     recorded: Sink to the last step that it held by the log when the driver began.
     answer: Takes the answers to instructions, and instructions that must wait.
     die: Called after each delivery; raises if the driver crashes.
-    holders, depths: A record that so many standbys hold counts, too.
+    holders: Who holds a record, which counts, too, if they are as many as the settings say.
     """
 
     def __init__(
@@ -305,10 +313,10 @@ class Deliveries:
         answer: Callable[[instructions.Instruction | events.Event], None],
         die: Callable[[], None],
         holders: Holders | None,
-        depths: Mapping[str, int],
+        settings: Settings,
     ) -> None:
         self._world, self._owner, self._commit, self._answer, self._die = world, owner, commit, answer, die
-        self._holders, self._depths = holders, depths
+        self._holders, self._depths, self._unawaited = holders, settings.depths, settings.unawaited
         self._ledgers = {sink: recorded.get(sink, -1) for sink in world.without_ledger}
         self._under_way: set[str] = set()
         self._incarnations: dict[str, int] = {}
@@ -333,6 +341,9 @@ class Deliveries:
         if unanswered:
             self._under_way.discard(sink)
             self._answer(events.CommitUnknown(sink, order.incarnation, order.frontier))
+        elif sink in self._unawaited:
+            self._commit.submit([SinkCommit(sink, at)], partial(self._is_durable, sink, at))
+            self._go_on(order, at, stored=False)
         else:
             place = self._commit.submit([SinkCommit(sink, at)], partial(self._recorded, order, at))
             if self._holders is not None and sink in self._depths:
@@ -345,7 +356,8 @@ class Deliveries:
             self._answer(order)
             return
         self._incarnations[order.sink] = max(order.incarnation, self._incarnations.get(order.sink, 0))
-        stored = self._holders is None or order.sink not in self._depths
+        held = self._holders is not None and order.sink in self._depths
+        stored = not (held or order.sink in self._unawaited)
         self._answer(events.SinkPosition(order.sink, order.incarnation, self.held[order.sink], stored))
 
     def _recorded(
@@ -353,7 +365,15 @@ class Deliveries:
     ) -> None:
         if error is not None or at <= self._ledgers[order.sink]:
             return
-        self._ledgers[order.sink] = self._world.recorded[order.sink] = at
+        self._world.recorded[order.sink] = at
+        self._go_on(order, at, stored=stored)
+
+    def _is_durable(self, sink: str, at: int, error: BaseException | None) -> None:
+        if error is None:
+            self._world.recorded[sink] = max(self._world.recorded[sink], at)
+
+    def _go_on(self, order: instructions.CommitSink, at: int, *, stored: bool) -> None:
+        self._ledgers[order.sink] = at
         if at < last_of(order.frontier):
             self._answer(order)
         else:

@@ -108,11 +108,7 @@ class SparkEngine:
         return self.not_again(unit) or next(of_steps, "")
 
     def not_again(self, unit: str) -> str:
-        compiled = self._program.units[unit]
-        if compiled.of_step:
-            return f"{unit} uses bl.now(), bl.rand() or bl.uuid(), which are each step's own"
-        asks = [each.name for each in compiled.unit.operators if each.records_answers or not each.deterministic]
-        return f"{asks[0]} gives other rows each time that it is executed" if asks else ""
+        return self._program.units[unit].not_again
 
     def gives_rows(self, unit: str, program: Mapping[str, Any]) -> bool:
         compiled, entry = self._program.units[unit], f"processor {unit}"

@@ -54,11 +54,18 @@ class RowsOfSink:
             first, *others = deliveries.values()
             rows.update(first)
             if other := next((each for each in others if each != first), None):
-                step = part.partition("-")[0].lstrip("0") or "0"
-                torn = torn or f"step {step} was delivered again with other rows: {_first(first, other, None)}"
+                torn = torn or f"{_again(part)}: {_first(first, other, None)}"
         repeated = sum(len(deliveries) - 1 for deliveries in parts.values())
         held = Counter({text: count for text, count in rows.items() if count})
         return cls(about["key"], held, repeated, torn, about["again"])
+
+
+def _again(part: str) -> str:
+    """Return in words that a part of a step, or a row with an identity, came again otherwise."""
+    number = part.partition("-")[0]
+    if number.isdigit():
+        return f"step {int(number)} was delivered again with other rows"
+    return f"the row {part} was delivered again with other content"
 
 
 @dataclass(frozen=True, slots=True)

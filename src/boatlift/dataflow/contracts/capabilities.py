@@ -396,6 +396,8 @@ class SinkCapabilities:
         keeps_note: Keeps a note of the owner in the atomic act of a step; None if the sink cannot.
         shares_transaction: Writes steps in one transaction with other sinks of its place; None if it cannot.
         twin: Makes the sink's twin below a folder, under a name of its own, for crash tests; None if it has none.
+        identified_by: The columns that identify a row at the receiver of an at-least-once sink; empty if a step's
+            number identifies its rows. Law: a row that comes again, in whatever step, comes with the same identity.
     """
 
     parts: int = 1
@@ -414,3 +416,4 @@ class SinkCapabilities:
     keeps_note: KeepsNote | None = None
     shares_transaction: SharesTransaction | None = None
     twin: Callable[[Path, str], SinkTwin] | None = None
+    identified_by: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from boatlift.dataflow.identified_rows import MOST_AHEAD
 from boatlift.errors import DataError, FencedError
 from boatlift.runtime.engine import Engine
 from boatlift.runtime.host.context import HostContext, handles
@@ -156,6 +158,8 @@ class LogCalls:
         self.pinned: dict[str, AbstractSet[str]] = {}  # restore point to the runs that it keeps
         self._work = {unit: context.log.history.work.get(unit, UnitWork()) for unit in context.plan.units}
         self.finishing = self.finished = False
+        self._ahead: deque[Future[bool]] = deque()
+        self._submitting = threading.Lock()
 
     def write(self, records: Sequence[Record], then: Answer = tuple, frame: SoftFrame | None = None) -> int:
         """Write records; return the place of their entry."""
@@ -185,6 +189,34 @@ class LogCalls:
             self._holding.watch(place, depth, partial(complete, known, None, stored=False))
         return known.result()
 
+    def submit(self, record: Record) -> bool:
+        """Write a record behind all that was submitted, and return at once, unless `MOST_AHEAD` such are under way.
+
+        Returns:
+            False: the record is not durable yet.
+
+        Raises:
+            BoatliftError: an earlier one could not be written.
+        """
+        known: Future[bool] = Future()
+        with self._submitting:
+            self._writer.submit([record], partial(complete, known))
+            self._ahead.append(known)
+            oldest = self._ahead.popleft() if len(self._ahead) > MOST_AHEAD else None
+        if oldest is not None:
+            oldest.result()
+        return False
+
+    def settle(self) -> None:
+        """Return once all that was submitted is durable.
+
+        Raises:
+            BoatliftError: it could not be written.
+        """
+        known: Future[bool] = Future()
+        self._writer.submit([], partial(complete, known))
+        known.result()
+
     def record_members(self, change: Membership) -> None:
         if not self.finishing:
             self.write([change])
@@ -198,9 +230,7 @@ class LogCalls:
         content = encode_tail(self._tail(*self._writer.tail()))
         if len(content) <= most:
             return content
-        known: Future[bool] = Future()
-        self._writer.submit([], partial(complete, known))
-        known.result()
+        self.settle()
         return b""
 
     def rests(self, _most: int) -> bytes:
@@ -218,7 +248,7 @@ class LogCalls:
                 return self.rider
             case Rests.HELD:
                 return self.rests
-            case Rests.STORED:
+            case Rests.STORED | Rests.SUBMITTED:
                 return None
 
     @handles(AppendLog)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
@@ -13,7 +14,8 @@ from typing import Any
 
 from boatlift.dataflow import Delivery
 from boatlift.dataflow.contracts import KeepsNote
-from boatlift.errors import UnavailableError
+from boatlift.dataflow.identified_rows import waits_for_nothing
+from boatlift.errors import BoatliftError, UnavailableError
 from boatlift.recovery import RecoveryGraph
 from boatlift.runtime.engine import Engine, StepResult
 from boatlift.runtime.graph import edge_name
@@ -46,6 +48,11 @@ def carriers_of(engine: Engine, store: Store) -> frozenset[str]:
     return frozenset(name for name, keeps in able.items() if keeps is not None and keeps.note_bytes)
 
 
+def unawaited_of(engine: Engine) -> frozenset[str]:
+    """Return the sinks that wait for no log: their receivers recognise rows that come again in other steps."""
+    return waits_for_nothing(engine.plan, engine.not_again)
+
+
 def _note(note: Callable[[int], bytes], keeps: KeepsNote) -> bytes:
     try:
         return note(keeps.note_bytes)
@@ -71,6 +78,7 @@ class SinkCommits:
         owner: The id of the store, and the token of this owner for sinks.
         graph: The numbers with which a unit's steps reach its sinks.
         history: The log: how sinks count the steps.
+        unawaited: The sinks that wait for no log.
 
     Attributes:
         held: Sink to the last step that it is known to hold, -1 for none; the host's own thread sets it.
@@ -86,7 +94,9 @@ class SinkCommits:
         owner: tuple[str, int],
         graph: RecoveryGraph,
         history: LogHistory,
+        unawaited: AbstractSet[str] = frozenset(),
     ) -> None:
+        self.unawaited = unawaited
         self._numbers, self._places = dict(history.numbers), dict(history.places)
         self._engine, self._graph = engine, graph
         self._store_id, self._token = owner
@@ -121,9 +131,9 @@ class SinkCommits:
                 yield from (decode_tail(note, f"the note in sink {name}") for note in keeps.notes())
 
     def tell_rests(self) -> bool:
-        """Return whether each sink can say beside its acts what they rest on."""
-        able = [each.capabilities.keeps_note for each in self._sinks.values()]
-        return not self.ledgers and all(keeps is not None and keeps.note_bytes for keeps in able)
+        """Return whether each sink can say beside its acts what they rest on, or rests on nothing."""
+        able = [each.capabilities.keeps_note for name, each in self._sinks.items() if name not in self.unawaited]
+        return self.ledgers.keys() <= self.unawaited and all(keeps is not None and keeps.note_bytes for keeps in able)
 
     def begin(self, overrides: Overrides, history: LogHistory) -> None:
         """Take what follows from the log, once it has all that sinks carry."""
@@ -240,7 +250,8 @@ class SinkCommits:
         Args:
             orders: Of the sinks that are shown together, or of one sink.
             last: The last step that they hold.
-            record: Writes a record, and returns once it counts; whether it is durable.
+            record: Writes a record, and returns once it counts, at once for a sink that waits for nothing; whether it
+                is durable.
             watched: Watches the commit of a step in a block.
             note: Returns the note of an act, in no more than so many bytes; None if acts need none.
 
@@ -319,11 +330,17 @@ class SinkCalls:
         try:
             took: dict[int, float] = {}
             watched = partial(self._watched, orders, give_up, took)
-            record = partial(self._log.make_known, depth=self._depths.get(orders[0].sink, 0))
+            record = self._log.submit
+            if orders[0].sink not in self._commits.unawaited:
+                record = partial(self._log.make_known, depth=self._depths.get(orders[0].sink, 0))
             left_out, stored = self._commits.place(orders, last, record, watched, self._log.note(orders[0]))
         except UnrecordedError as error:  # the store has failed, not the sink: the run ends
             raise error.cause from error
-        except UnavailableError as error:
+        except BoatliftError as error:
+            if orders[0].sink in self._commits.unawaited:
+                self._log.settle()  # a step that a user is told of has the same rows in the next run
+            if not isinstance(error, UnavailableError):
+                raise
             return partial(self._unknown, orders, error)
         return lambda: self._committed(orders, left_out, took, stored=stored)
 
@@ -392,7 +409,8 @@ class SinkCalls:
             self._failures.succeeded(order.sink, last)
         self._commits.held[order.sink] = last
         self._remember(order.sink, last)
-        stored = order.sink not in self._commits.ledgers or order.sink not in self._depths
+        ahead = order.sink in self._depths or order.sink in self._commits.unawaited
+        stored = order.sink not in self._commits.ledgers or not ahead
         yield events.SinkPosition(order.sink, order.incarnation, Frontier.up_to(last), stored)
 
     def _remember(self, sink: str, last: int) -> None:

@@ -26,7 +26,7 @@ from boatlift.runtime.host.ownership import LOOK_SECONDS, Ownership
 from boatlift.runtime.host.points import RestorePoints
 from boatlift.runtime.host.progress import Progress, RecordedSteps, beginnings, left_behind, readings, recorded_steps
 from boatlift.runtime.host.run_report import RunReports
-from boatlift.runtime.host.sinks import SinkCalls, SinkCommits, carriers_of
+from boatlift.runtime.host.sinks import SinkCalls, SinkCommits, carriers_of, unawaited_of
 from boatlift.runtime.host.soft_checkpoints import Adopted, SoftFile, adopt, head_of
 from boatlift.runtime.host.source_cursors import SourceCursors
 from boatlift.runtime.host.sources import SourcePolls
@@ -100,6 +100,7 @@ class OwnershipTerm:
         program = {**engine.program(), UNITS: division_of(self._plan)}
         environment = engine.environment()
         self._carriers, self._depths = carriers_of(engine, store), self._plan.depths()
+        self._unawaited = unawaited_of(engine)
         self._calls: LogCalls | None = None
         self._workers: Workers | None = None
         self._asking = False
@@ -116,7 +117,7 @@ class OwnershipTerm:
             lambda _history: refuse_another_plan(self._log, engine, options),
             link.fingerprint,
             engine.advertised(),
-            rides=bool(self._carriers),
+            rides=self._shows_ahead,
         )
         members = None if options.from_copy else self._log.members  # those of the original hold nothing of a copy's
         may_be_carried = self._may_be_carried = self._log.may_be_carried
@@ -136,7 +137,7 @@ class OwnershipTerm:
                 carry_out(transition, engine, store, self._log, token, self._clock(), options)
         self._history = self._log.history
         mine = (self._log.store_id, token + self._history.ahead)
-        self._commits = SinkCommits(engine, mine, self._program.graph, self._history)
+        self._commits = SinkCommits(engine, mine, self._program.graph, self._history, self._unawaited)
         with self._commits.opening():  # beside the rest: a sink elsewhere takes its time
             head = head_of(program, environment)
             if may_be_carried:
@@ -180,6 +181,11 @@ class OwnershipTerm:
             self._overrides = Overrides(self._history, options, recorded, self._plan, self._program.graph)
             self._commits.begin(self._overrides, self._history)
             self._begin_engine(store, token, adopted)
+
+    @property
+    def _shows_ahead(self) -> bool:
+        """Whether sinks may show what the log lacks."""
+        return bool(self._carriers or self._unawaited)
 
     def _refuse_unexplained(self, store: Store, found: FoundEntries) -> None:
         """Refuse to go on without members, before anything is written, while a sink holds what cannot be repeated.
@@ -307,7 +313,7 @@ class OwnershipTerm:
         try:
             yield
         except BaseException:
-            if (self._carriers or self._depths) and self._log.stored and not self._history.stopped:
+            if (self._shows_ahead or self._depths) and self._log.stored and not self._history.stopped:
                 writer.submit([Settled()], lambda _error: None)
             raise
 
@@ -328,6 +334,7 @@ class OwnershipTerm:
             size_of=lambda payload: sum(run.size for run in runs_of(payload)),
             carriers=self._carriers,
             depths=self._depths,
+            unawaited=self._unawaited,
         )
         with _told_of_copies():
             first = self._start(machine)
@@ -407,7 +414,7 @@ class OwnershipTerm:
         admitted = admit(progress, self._history, self._engine.environment())
         positions = self._commits.news_for(self._history.committed)
         records = [*admitted, *delivered, *positions, *self._overrides.take()]
-        begins = self._may_be_carried or self._carriers or self._depths  # tails count of the newest begun owner
+        begins = self._may_be_carried or self._shows_ahead or self._depths  # tails count of the newest begun owner
         if records or (begins and not self._log.stored):
             self._soft.write(self._log.last + 1, 0)  # each object of the log has its entry
             self._log.append(records)

@@ -54,8 +54,8 @@ class DurableFacts:
 
     Attributes:
         records: The durable facts that are live.
-        written: A monitor that knows the durable facts and those that are being written: a sink that carries them may
-            be handed what rests on them. None: no sink carries any.
+        written: A monitor that knows the durable facts and those that are being written: a sink that carries them, or
+            waits for none, may be handed what rests on them. None: there is no such sink.
         held: A monitor that knows the durable facts and those that enough standbys hold; None: none hold any.
         version: Grows whenever facts are added or become durable, or a recovery truncates facts.
     """

@@ -194,6 +194,7 @@ class Rests(Enum):
     STORED = "durable facts"
     HELD = "facts that enough standbys hold: each act says so"
     CARRIED = "facts that are being written: each act carries all of them, or waits for them"
+    SUBMITTED = "facts that are being written: if they are lost, the rows come again, each with its own identity"
 
 
 @dataclass(frozen=True, slots=True)

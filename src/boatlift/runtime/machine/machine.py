@@ -58,6 +58,8 @@ class StateMachine:
         carriers: The sinks that may carry facts which are being written.
         depths: Processor to the number of standbys that must hold its facts to make them count for sinks; a processor
             that is missing waits until its facts are durable.
+        unawaited: The sinks, among those without a ledger, that may be handed what rests on facts which are being
+            written: if these are lost, a receiver recognises the rows that come again, in whatever steps.
 
     Raises:
         DataError: `[NO_CONSISTENT_FRONTIER]` the sinks' content contradicts the durable facts.
@@ -79,6 +81,7 @@ class StateMachine:
         size_of: Callable[[Any], int] = lambda _payload: 0,
         carriers: AbstractSet[str] = frozenset(),
         depths: Mapping[str, int] | None = None,
+        unawaited: AbstractSet[str] = frozenset(),
     ) -> None:
         self.program, self.graph = program, program.graph
         self.transitions = TransitionLog()
@@ -87,14 +90,14 @@ class StateMachine:
         self.sources = tuple(p for p in self.processors.values() if isinstance(p, SourceProcessor))
         self.sinks = tuple(p for p in self.processors.values() if isinstance(p, SinkProcessor))
         self.durable = DurableFacts(
-            program.graph, self.monitor, records, self._new_monitor, rides=bool(carriers), depths=depths
+            program.graph, self.monitor, records, self._new_monitor, rides=bool(carriers or unawaited), depths=depths
         )
         for sink, frontier in held.items():
             self.monitor.committed(sink, frontier)
         self.backpressure = Backpressure(self.processors, messages_ahead, bytes_ahead, size_of)
         self.finished = False
         gate = ReleaseGate(program.graph, self.processors, self.durable)
-        self._releases = Releases(self.monitor, self.durable, gate, carriers)
+        self._releases = Releases(self.monitor, self.durable, gate, carriers, unawaited)
         self._steps = StepOrders(self.durable, steps_per_job)
         self._soft = SoftFrames(self.processors, self.durable)
         self._garbage = GarbageCollector(

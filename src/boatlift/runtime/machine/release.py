@@ -29,11 +29,19 @@ class Releases:
 
     Args:
         monitor, durable, gate: Of the machine.
-        carriers: The sinks that may carry facts which are being written.
+        carriers, unawaited: Of the machine.
     """
 
-    def __init__(self, monitor: Monitor, durable: DurableFacts, gate: ReleaseGate, carriers: AbstractSet[str]) -> None:
-        self._monitor, self._durable, self._gate, self._carriers = monitor, durable, gate, carriers
+    def __init__(
+        self,
+        monitor: Monitor,
+        durable: DurableFacts,
+        gate: ReleaseGate,
+        carriers: AbstractSet[str],
+        unawaited: AbstractSet[str],
+    ) -> None:
+        self._monitor, self._durable, self._gate = monitor, durable, gate
+        self._carriers, self._unawaited = carriers, unawaited
 
     def orders(self, sink: SinkProcessor) -> Iterator[CommitSink | CommitTogether]:
         """Yield the next commits of a sink, and of the sinks that are shown together with it."""
@@ -54,16 +62,17 @@ class Releases:
             return
         frontier, rests, held = _released(self._monitor, asked), Rests.STORED, sinks[0].held
         done = reduce(and_, (prefixes[-1] for prefixes in asked.values()))
-        carries = all(sink.name in self._carriers for sink in sinks)
+        names = {sink.name for sink in sinks}
+        ahead = {Rests.CARRIED: names <= self._carriers, Rests.SUBMITTED: names <= self._unawaited}
         for monitor, grade in (
             (self._durable.held, Rests.HELD),
-            (self._durable.written if carries else None, Rests.CARRIED),
+            *((self._durable.written, grade) for grade, may in ahead.items() if may),
         ):
             if monitor is not None and frontier != done:
                 further = _released(monitor, asked)
                 if further is not None and further != frontier and not further <= held:
                     frontier, rests = further, grade
-                    self._durable.carry(rides=grade is Rests.CARRIED)
+                    self._durable.carry(rides=grade is not Rests.HELD)
         if frontier is not None and most is not None:
             frontier &= most
         if frontier is not None and not frontier <= held:  # the durable facts know later what a sink holds

@@ -77,6 +77,14 @@ class CompiledUnit:
         return self.of_step or not self.threads
 
     @property
+    def not_again(self) -> str:
+        """Why its steps cannot be executed again, divided in another way; empty if they can."""
+        if self.of_step:
+            return f"{self.name} uses bl.now(), bl.rand() or bl.uuid(), which are each step's own"
+        asks = [each.name for each in self.unit.operators if each.records_answers or not each.deterministic]
+        return f"{asks[0]} gives other rows each time that it is executed" if asks else ""
+
+    @property
     def columns(self) -> Columns:
         """The columns of the unit's rows."""
         return without_position(_columns(self.unit.body, self.leaves, self.operators))

@@ -54,8 +54,8 @@ class Claim(Recorded, frozen=True, tag="claim"):
     the certificate that it shows there; empty if it speaks in clear text. `pushes` has for each source that takes rows
     over HTTP the URL at which clients reach the process.
     `evolves` is the id of a transition to `program`, which `Evolved` makes the log's; until then the log's program, and
-    all else, is as it was. `rides` is whether sinks may carry entries of this owner that the log lacks
-    (`storage/records/stream.py`).
+    all else, is as it was. `rides` is whether sinks may carry, or show, what rests on entries of this owner
+    that the log lacks (`storage/records/stream.py`).
     """
 
     host: str
