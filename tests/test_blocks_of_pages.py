@@ -34,6 +34,7 @@ RUN_BY = {
     "pip install": "test_the_first_program_prints_what_is_printed_below_it",
     "trips = flow.source": "test_bad_rows_go_where_is_said",
     "import os": "test_late_flights_are_delivered",
+    "named = flights.transform": "test_late_flights_are_posted_row_by_row",
     "@F.udf": "test_joins_and_functions_run_and_give_what_is_said",
     "def price_of": "test_joins_and_functions_run_and_give_what_is_said",
     "# delays.py": "test_the_kafka_example_takes_messages_and_gives_messages",

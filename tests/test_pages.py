@@ -246,6 +246,24 @@ def test_late_flights_are_delivered(weeks: Path, spark: SparkSession, capsys: py
     assert sorted((row["origin"], row["arr_delay"]) for row in desk.rows()) == late
 
 
+def test_late_flights_are_posted_row_by_row(
+    weeks: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for week in sorted((weeks / "weeks").iterdir())[2:]:
+        week.unlink()
+    (named,) = blocks("Rows that the receiver recognises", "python")
+    flow = built(named.text)["flow"]
+    with receiving(8099) as desk:
+        bl.run(flow, "out/store", available_now=True, spark=spark)
+    show_plan(flow, as_json=False)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Wait for nothing: desk" in said
+    assert "those of 256 steps at most" in said
+    rows = desk.rows()
+    assert rows
+    assert len({key for key, _ in desk.requests}) == len({row["id"] for row in rows}) == len(desk.requests)
+
+
 def test_bad_rows_go_where_is_said(weeks: Path, spark: SparkSession) -> None:
     (bad_rows,) = blocks(BAD_ROWS, "python")
     (weeks / "trips").mkdir()

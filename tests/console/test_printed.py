@@ -288,6 +288,8 @@ def test_the_plan_of_a_program_is_printed_and_runs_nothing(
     sums.sink("history", bl.parquet("history"))
     show_plan(flow, as_json=False)
     text = capsys.readouterr().out
+    assert "for 1,000 messages, beside the steps of sources:\n  sums: none" in text
+    assert "recognise rows" not in text
     assert "rows → clean → sums → sink history" in " ".join(text.split())
     assert (
         "rows  files, delivery: exactly once, path: data/*.csv, format: csv, null_value: NA, schema: k string" in text
@@ -307,9 +309,31 @@ def test_the_plan_of_a_program_is_printed_and_runs_nothing(
     assert report["units"] == {"sums": ["clean", "sums"]}
     assert report["processors"]["sums"]["keys"] == ["k"]
     assert report["at_least_once"] == []
+    assert report["rates"] == {"sums": {"arrival": "none", "least": 0, "most": 0}}
+    assert report["unawaited"] == {}
     assert report["executed_again"] == {"sums": {"sums": 3}, "everything": {"sums": 3}}
     assert report["needless_policies"] == {}
     assert not (tmp_path / "history").exists()
+
+
+@pytest.mark.spark
+def test_the_plan_tells_which_receivers_wait_for_nothing_and_why_others_wait(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flow = bl.Dataflow("mine")
+    rows = flow.source("rows", bl.generator({"id": "id"}, rows_per_step=1))
+    rows.transform("named", lambda df: df.selectExpr("id", "2 * id AS x")).sink("desk", posts())
+    rows.transform("timed", lambda df: df.withColumn("at", bl.now())).sink("clocks", posts())
+    show_plan(flow, as_json=False)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Wait for nothing: desk. Their receivers recognise rows by key; after a crash the rows that" in text
+    why = "timed uses bl.now(), bl.rand() or bl.uuid(), which are each step's own"
+    assert f"Receivers that recognise rows, and wait for the log because {why}: clocks" in text
+    assert bl.plan(flow).unawaited == {"desk": "", "clocks": why}
+
+
+def posts() -> Any:
+    return bl.foreach(lambda rows, step: None, key=["id"])
 
 
 @pytest.mark.spark

@@ -46,7 +46,12 @@ def plan(flow: Dataflow, *, spark: SparkSession | None = None) -> ProgramReport:
     program = compile_program(spark, divided, ON_SPARK)
     try:
         why = long_running(program.units, program.plan, spark)
-        return plan_of(program.plan, program.identity, program.queries, why, slots_left(program.plan))
+        slots = slots_left(program.plan)
+
+        def not_again(unit: str) -> str:
+            return program.units[unit].not_again
+
+        return plan_of(program.plan, program.identity, program.queries, why, slots, not_again)
     finally:
         program.close()
 

@@ -18,7 +18,9 @@ from boatlift.api.dataflow import Dataflow
 from boatlift.api.evolution import evolution
 from boatlift.api.reports import plan
 from boatlift.console.tables import print_json, show
+from boatlift.dataflow.identified_rows import MOST_AHEAD
 from boatlift.runtime.host.admission import refuse_missing_store
+from boatlift.runtime.inspect.determinants import DeterminantRate
 from boatlift.runtime.inspect.program import JobReport, ProgramReport
 from boatlift.runtime.inspect.rewind import way_back_to
 
@@ -41,6 +43,14 @@ _INPUTS = {
 }
 """The order of a unit (`JobReport`) to the input that a replay of it needs."""
 
+
+_ARRIVALS = {
+    "none": "one a step",
+    "gathered": "an epoch takes what has come",
+    "each": "the order of arrival",
+    "batch": "the ends of epochs",
+}
+"""The arrival of a unit's messages to what its determinants record."""
 
 _PRICE_OF_A_PUT = 5e-6
 """In dollars, on S3 Standard."""
@@ -284,9 +294,36 @@ def _show_log(report: ProgramReport) -> None:
         else:
             no_rows = "" if "position" in determinants else "; no rows: the clients push again what a failure undoes"
             show(f"  {name}: {', '.join(determinants)}{no_rows}")
+    _show_rates(report)
+    _show_unawaited(report)
     if compared := [name for name, job in report.jobs.items() if job.deterministic]:
         show("\nIn the log later, to compare a replay with: a checksum of the rows of each step of")
         show(f"  {', '.join(compared)}")
+
+
+def _show_rates(report: ProgramReport) -> None:
+    """Print how many determinants each unit records."""
+    rates = {name: _rate(each) for name, each in report.rates.items()}
+    show("\nDeterminants that are recorded for 1,000 messages, beside the steps of sources:")
+    for words, names in _grouped(rates).items():
+        show(f"  {names}: {words}")
+
+
+def _rate(rate: DeterminantRate) -> str:
+    counted = f"{rate.least:,}" if rate.least == rate.most else f"{rate.least:,} under load, up to {rate.most:,}"
+    return f"{counted} ({_ARRIVALS[rate.arrival]})" if rate.most else "none"
+
+
+def _show_unawaited(report: ProgramReport) -> None:
+    """Print the sinks whose receivers recognise rows, and why some wait nevertheless."""
+    for why, names in _grouped(report.unawaited).items():
+        if why:
+            show(f"\nReceivers that recognise rows, and wait for the log because {why}: {names}")
+        else:
+            show(
+                f"\n[bold]Wait for nothing[/bold]: {names}. Their receivers recognise rows by key; after a crash the "
+                f"rows that the log does not know come again, those of {MOST_AHEAD} steps at most"
+            )
 
 
 def _show_orders(report: ProgramReport) -> None:

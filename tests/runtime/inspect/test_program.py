@@ -9,6 +9,7 @@ import pytest
 
 import boatlift as bl
 from boatlift.dataflow import plan
+from boatlift.runtime.inspect.determinants import DeterminantRate
 from boatlift.runtime.inspect.program import JobReport, plan_of
 
 KEYED = {"kind": "aggregate", "policy": "Lazy(every=20, seconds=60)", "keys": ["k"], "reads": "odd"}
@@ -88,6 +89,31 @@ def test_determinants_are_positions_orders_of_arrival_ends_of_epochs_and_rows_th
         "hours": ["epoch ends"],
         "asked": ["arrival order"],
     }
+
+
+def test_the_determinants_of_a_unit_follow_from_how_its_messages_arrive(report: Any) -> None:
+    rates = {name: (each.arrival, each.least, each.most) for name, each in report.rates.items()}
+    assert rates.keys() == report.jobs.keys()
+    assert {name: rates[name] for name in ("odd", "sums", "fit", "both", "hours", "all", "asked")} == {
+        "odd": ("none", 1000, 1000),  # each step's rows are recorded
+        "sums": ("none", 0, 0),
+        "fit": ("batch", 1, 250),
+        "both": ("each", 1000, 1000),
+        "hours": ("batch", 1, 112),
+        "all": ("none", 0, 0),
+        "asked": ("each", 1000, 1000),
+    }
+
+
+def test_a_merge_that_gathers_records_an_epoch_and_not_a_message() -> None:
+    flow = bl.Dataflow("flow")
+    one, other, third = (flow.source(name, rows()) for name in ("one", "other", "third"))
+    one.merge("both", other, third).sink("out", bl.foreach(lambda rows, step: None, key=["n"]))
+    report = plan_of(plan(flow), {})
+    assert report.rates == {"both": DeterminantRate("gathered", 6, 1000)}, "1000 / (3 * 64), rounded up"
+    assert report.unawaited == {"out": ""}
+    waits = plan_of(plan(flow), {}, not_again=lambda unit: f"{unit} uses bl.now()").unawaited
+    assert waits == {"out": "both uses bl.now()"}
 
 
 def test_a_report_is_json(report: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 
 from boatlift.dataflow import Delivery, Ephemeral, History, Lazy, Plan, Timing, Unit, batch_of
+from boatlift.dataflow.identified_rows import why_it_waits
 from boatlift.dataflow.order import OrderKind, order_of
 from boatlift.dataflow.processors import Processor, SinkSpec, SourceSpec, describe_policy
 from boatlift.dataflow.rows import RowKind
 from boatlift.runtime.graph import program_of
+from boatlift.runtime.inspect.determinants import DeterminantRate, determinant_rates
 from boatlift.runtime.inspect.failure_costs import costs_of, needless_policies
 
 DAY = 86_400.0
@@ -160,6 +162,8 @@ class ProgramReport(msgspec.Struct, frozen=True):
         requests: As `requests_a_day`.
         held: Each source, unit and sink whose facts count once standbys hold them, to the number of these.
         together: The sinks that are shown together, by the place whose transactions they share.
+        unawaited: Each sink whose receiver recognises rows by a key, to why it waits for the log; empty if for nothing.
+        rates: Each unit to the determinants that it records for 1,000 messages.
     """
 
     dataflow: str
@@ -180,6 +184,8 @@ class ProgramReport(msgspec.Struct, frozen=True):
     requests: Mapping[str, int]
     held: Mapping[str, int]
     together: Sequence[SinkGroup]
+    unawaited: Mapping[str, str]
+    rates: Mapping[str, DeterminantRate]
 
 
 def plan_of(
@@ -188,8 +194,9 @@ def plan_of(
     queries: Mapping[str, Sequence[str]] = MappingProxyType({}),
     long_running: Mapping[str, str | None] = MappingProxyType({}),
     slots_left: int = 1,
+    not_again: Callable[[str], str] = lambda _unit: "",
 ) -> ProgramReport:
-    """Return the report of a program."""
+    """Return the report of a program; `not_again` is as of `why_it_waits`."""
     jobs = {name: _job(unit, planned) for name, unit in planned.units.items()}
     policies = {name: unit.policy for name, unit in planned.units.items()}
     needless = needless_policies(partial(program_of, planned), policies)
@@ -212,6 +219,12 @@ def plan_of(
         forgets=_forgets(planned),
         requests=requests_a_day(planned),
         together=list(_together(planned)),
+        unawaited={
+            name: why_it_waits(planned, name, not_again)
+            for name, each in planned.sinks.items()
+            if each.sink.capabilities.identified_by
+        },
+        rates=determinant_rates(planned),
     )
 
 
