@@ -64,7 +64,7 @@ def _peeked(self: Any, token: int, members: Any, own: Any, standbys: Any, meanwh
 def _of_one_member(self: Any, token: int, members: Any, own: Any, standbys: Any, meanwhile: Any, goes_on: Any) -> Any:
     tails = _gather(self, token, members, own, standbys, meanwhile, goes_on)
     one = [own, *(each.tail for each in standbys)][0 if own is not None or not standbys else 1]
-    mine = {decode_tail(each, "") for each in one._entries} if one is not None else set()
+    mine = [decode_tail(each, "") for each in one._entries] if one is not None else []
     return [tail for tail in tails if tail in mine]
 
 

@@ -57,9 +57,9 @@ def _without_rollbacks(self: Any) -> Any:
     return start, tuple(tuple(r for r in entry if not isinstance(r, Truncation)) for entry in entries)
 
 
-def _held_at_once(self: Any, sink: str, frontier: Any) -> None:
+def _held_at_once(self: Any, sink: str, frontier: Any, *, stored: bool = True) -> None:
     self._carried, before = 0, self._carried
-    _hold(self, sink, frontier)
+    _hold(self, sink, frontier, stored=stored)
     self._carried = before
 
 

@@ -29,6 +29,7 @@ from support.worlds.mutant import Mutant
 from support.worlds.mutants_of_gathering import MUTANTS_OF_GATHERING
 from support.worlds.mutants_of_peers import MUTANTS_OF_PEERS
 from support.worlds.mutants_of_riders import MUTANTS_OF_RIDERS
+from support.worlds.mutants_of_unawaited import MUTANTS_OF_UNAWAITED
 
 __all__ = ["MUTANTS_OF_STANDBYS"]
 
@@ -280,4 +281,5 @@ MUTANTS_OF_STANDBYS: dict[str, Mutant] = {
     **MUTANTS_OF_RIDERS,
     **MUTANTS_OF_PEERS,
     **MUTANTS_OF_GATHERING,
+    **MUTANTS_OF_UNAWAITED,
 }
