@@ -44,6 +44,8 @@ class Boatlift:
         rides: bool | None = None,
         peers: int = 0,
         delivers: bool = False,
+        row_wise: bool = False,
+        identified: bool = False,
     ) -> Answer:
         """Make the session and, if `start`, start the dataflow.
 
@@ -57,6 +59,8 @@ class Boatlift:
             delay, rides: As for `CountingStore`.
             peers: So many processes hold what the log lacks, and all of them must.
             delivers: The sink is a function that does nothing, in place of a folder.
+            row_wise: There is no aggregate, and the function gets rows.
+            identified: The function recognises rows.
         """
         import boatlift as bl
 
@@ -65,6 +69,7 @@ class Boatlift:
         self._fed = len(list((self._folder / "input").iterdir()))
         self._policy, self._every, self._durable, self._url = policy, every, durable, url
         self._delay, self._rides, self._peers, self._delivers = delay, rides, peers, delivers
+        self._row_wise, self._identified = row_wise, identified
         self._spark = bl.session(master="local[2]", **SETTINGS)
         # Whatever the first job and the first Python worker of a session cost is not a dataflow's.
         self._spark.range(0, 1000, 1, 2).repartition(2, "id").mapInArrow(lambda batches: batches, "id long").collect()
@@ -86,13 +91,18 @@ class Boatlift:
         }
         flow = bl.Dataflow("bench", determinants=f"peers:{self._peers}" if self._peers else "store")
         rows = flow.source("rows", bl.files(self._folder / "input", format="parquet", schema="k BIGINT, v DOUBLE"))
-        sums = rows.group_by("k").agg(
-            "sums",
-            F.count("*").alias("n"),
-            F.sum("v").alias("total"),
-            policy=policies[self._policy],
-        )
-        if self._delivers:
+        if self._row_wise:
+            sums = rows.transform("sums", lambda df: df.withColumn("total", F.col("v") * 2))
+        else:
+            sums = rows.group_by("k").agg(
+                "sums",
+                F.count("*").alias("n"),
+                F.sum("v").alias("total"),
+                policy=policies[self._policy],
+            )
+        if self._identified:
+            sums.sink("out", bl.foreach(pass_over, key=["k", "v"]))
+        elif self._delivers:
             sums.sink("out", bl.foreach(pass_over))
         else:
             sums.sink("out", bl.parquet(self._folder / "output", key=["k"], compression="snappy"))
