@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from boatlift.connectors.shown import ROW_READERS
 from boatlift.operators import operators_with_status
 from boatlift.web.documents import Documents
 from boatlift.web.server import Console, listener_at
@@ -92,7 +93,7 @@ class Reader:
 @contextmanager
 def consoling(store: Path | str) -> Iterator[Reader]:
     """Serve the console of a store."""
-    documents = Documents(str(store), operators_with_status(), fresh_seconds=LOOK_SECONDS)
+    documents = Documents(str(store), operators_with_status(), fresh_seconds=LOOK_SECONDS, readers=ROW_READERS)
     console = Console(documents, listener_at(("127.0.0.1", 0), print), look_seconds=LOOK_SECONDS)
     console.serve()
     try:

@@ -24,6 +24,7 @@ def beside_run(
     store: StorePlace | Store,
     *,
     console: str = "",
+    rows: bool | None = None,
     traced: Plan | None = None,
     said: Callable[[str], None],
     noticed: Callable[[str], None],
@@ -32,6 +33,7 @@ def beside_run(
 
     Args:
         console: Where the page is served, as `host:port`; empty: nowhere.
+        rows: Whether the page shows rows of sinks; None: only to this computer.
         traced: The program whose metrics and traces are sent by OTLP; None: nothing is sent.
         said: Is told the address of the page, with the token.
         noticed: Is told that the port is taken, and which one is used.
@@ -49,10 +51,13 @@ def beside_run(
             if not isinstance(store, StorePlace):
                 what = "the console" if console else "otel"
                 raise InvalidError("BAD_OPTION", f"{what} reads a store by its place: run with store='FOLDER'")
+            from boatlift.connectors.shown import ROW_READERS
+            from boatlift.http.admission import address_of, is_loopback
             from boatlift.operators import operators_with_status
             from boatlift.web.documents import Documents
 
-            documents = Documents(store, operators_with_status())
+            shows = is_loopback(address_of(console)[0]) if rows is None and console else bool(rows)
+            documents = Documents(store, operators_with_status(), readers=ROW_READERS if shows else None)
             if console:
                 watches.append(block.enter_context(_served(documents, console, said, noticed)))
             if traced is not None:

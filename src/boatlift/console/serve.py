@@ -18,6 +18,7 @@ def console(
     *,
     store: StorePath,
     listen: str = AT,
+    rows: bool | None = None,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
 ) -> None:
     """Show a store in a browser: the dataflow with its frontiers, its steps, and what a failure would cost.
@@ -28,6 +29,7 @@ def console(
     Args:
         listen: Where the page is served. If the port is taken, the next free one of ten is. An address that other
             hosts see needs a token of your own, in BOATLIFT_CONSOLE_TOKEN.
+        rows: Show rows of the sinks, or never; by default they are shown if the page is served to this computer alone.
         quiet: Print the address alone.
     """
     from boatlift.api.served import beside_run
@@ -38,6 +40,6 @@ def console(
         signal.signal(number, lambda *_: ended.set())
     store_at(store)  # a folder that is no store is refused
     told = partial(notice, quiet=quiet)
-    with beside_run(store, console=listen, said=lambda url: print(url, flush=True), noticed=told):
+    with beside_run(store, console=listen, rows=rows, said=lambda url: print(url, flush=True), noticed=told):
         notice("the console is served until Ctrl-C", quiet=quiet)
         ended.wait()

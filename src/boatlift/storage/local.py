@@ -17,7 +17,7 @@ from pathlib import Path
 from boatlift.errors import RESTORE, BoatliftError, DataError, FencedError, InvalidError, UnavailableError
 from boatlift.paths import refuse_file, refuse_url
 from boatlift.storage.filesystem import DurableFolders, FileSystem
-from boatlift.storage.store import PART, SCRATCH, TEMPORARY, Requests, parts_of
+from boatlift.storage.store import OWN, PART, SCRATCH, TEMPORARY, Requests, parts_of
 
 COPY_BYTES = 8 << 20
 
@@ -221,13 +221,13 @@ class LocalStore:
     def _walk(self, folder: str) -> Iterator[str]:
         parts = folder.split("/") if folder else []
         # A prefix that no object can have matches nothing, and must not lead out of the store.
-        if not all(PART.match(part) for part in parts) or parts[:1] in ([TEMPORARY], [SCRATCH]):
+        if not all(PART.match(part) for part in parts) or OWN.intersection(parts[:1]):
             return
         for name, is_folder in self._files.list_folder(self.root / folder):
             full = f"{folder}/{name}" if folder else name
             if is_folder:
                 yield from self._walk(full)
-            elif PART.match(name) and full not in {TEMPORARY, SCRATCH}:
+            elif PART.match(name) and full not in OWN:
                 yield full
 
     @contextmanager

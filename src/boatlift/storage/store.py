@@ -27,8 +27,10 @@ from typing import Protocol, runtime_checkable
 
 from boatlift.errors import InvalidError
 
-TEMPORARY, SCRATCH = "tmp", "scratch"
+TEMPORARY, SCRATCH, JOURNAL = "tmp", "scratch", "journal"
 """The store's own folders, which hold no objects."""
+
+OWN = frozenset({TEMPORARY, SCRATCH, JOURNAL})
 
 FETCHED = "fetched/"
 """Input that sources have fetched, whole (`boatlift.connectors.files.http`)."""
@@ -50,7 +52,7 @@ def parts_of(name: str) -> list[str]:
                 "BAD_NAME",
                 f"{part!r} cannot be part of an object's name: use letters, digits, -, _ and . (not alone)",
             )
-    if parts[0] in {TEMPORARY, SCRATCH}:
+    if parts[0] in OWN:
         raise InvalidError("BAD_NAME", f"{name!r} names no object: {parts[0]}/ is the store's own folder")
     return parts
 

@@ -14,6 +14,7 @@ from boatlift.storage.blocks import BLOCK_BYTES, BlockTable
 from boatlift.storage.identities import IDENTITIES, SECRET, STOPS, last_mark, mark_of
 from boatlift.storage.input_log import CLAIM, INPUT, InputLog
 from boatlift.storage.input_objects import COMPACTED
+from boatlift.storage.journal import damage_of_journal
 from boatlift.storage.log import Log
 from boatlift.storage.log_reader import FACTS, LOG, NAMES, name_of
 from boatlift.storage.records.codec import (
@@ -53,6 +54,7 @@ def verify(store: Store) -> Iterator[Finding]:
 
     The check may run beside the owner: a missing object is looked up in the log again before it is reported.
     """
+    yield from damage_of_journal(store)
     damaged = set()
     for name in store.list(""):
         if name in IDENTITIES or name.startswith((LOG, FACTS, NAMES, STOPS, BAD_ROWS)):

@@ -10,6 +10,8 @@
 | `checkpoints`, `kept`, `points` | | as `boatlift checkpoints`, `gc` and `keep` with `--json` |
 | `log` | `before`, `limit`, `processor` | as `boatlift log --json`, newest first |
 | `steps` | | the steps that the log still has, with checkpoints, commits and rollbacks |
+| `series` | `seconds` | rates, latency and waiting steps over time, with claims and failures as marks |
+| `rows` | `of`, `from` | rows of a sink as they are visible, and where the sinks are |
 | `operations` | | claims, stops, recoveries, decisions, changes of the program |
 
 All have a `version`, and `now`, the milliseconds since 1970 by the clock of the console.
@@ -26,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import xxhash
 
+from boatlift.dataflow.contracts import RowReader
 from boatlift.dataflow.operator import Operator
 from boatlift.errors import InvalidError
 from boatlift.metrics.samples import Sample, samples_of
@@ -43,6 +46,8 @@ from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.runtime.inspect.past import operations_of, steps_of
 from boatlift.runtime.inspect.picture import MOST_UNITS, picture_of
 from boatlift.runtime.inspect.status import DataflowStatus, reported_status
+from boatlift.web.past import JournalDocuments
+from boatlift.web.rows import SinkRows
 
 if TYPE_CHECKING:
     from boatlift.storage.local import LocalStore
@@ -92,6 +97,7 @@ class Documents:
         operators: Those with numbers of their own, by kind, as for `status_at`.
         clock: Milliseconds since 1970.
         steady: Seconds that only grow.
+        readers: What reads the rows of sinks, by the kind of a place; None: rows are not shown.
     """
 
     def __init__(
@@ -101,9 +107,10 @@ class Documents:
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         steady: Callable[[], float] = time.monotonic,
         fresh_seconds: float = FRESH_SECONDS,
+        readers: Mapping[str, RowReader] | None = None,
     ) -> None:
         self._place, self._operators, self._clock, self._steady = store, operators, clock, steady
-        self._fresh = fresh_seconds
+        self._fresh, self._rows = fresh_seconds, SinkRows(readers)
         self._opened: tuple[LocalStore | ObjectStore, LogReader] | None = None
         self._read_at = 0.0
         self._making = threading.Lock()
@@ -120,8 +127,10 @@ class Documents:
             "kept": (frozenset(), lambda _: {"kept": kept_in(self._store, self._log)}),
             "points": (frozenset(), lambda _: {"points": points_of(self._log)}),
             "log": (frozenset({"before", "limit", "processor"}), self._records),
-            "steps": (frozenset(), lambda _: msgspec.to_builtins(steps_of(self._log))),
+            "steps": (frozenset(), lambda _: msgspec.to_builtins(steps_of(self._log, self._past.events()))),
+            "series": (frozenset({"seconds"}), self._series),
             "operations": (frozenset(), self._operations),
+            "rows": (frozenset({"of", "from"}), self._sink_rows),
         }
 
     def get(self, name: str, arguments: Mapping[str, str]) -> Document:
@@ -175,7 +184,7 @@ class Documents:
         """Read what was written into the log since the last document."""
         if self._opened is None:
             store = store_at(self._place)
-            self._opened = store, reader_of(store)
+            self._opened, self._past = (store, reader_of(store)), JournalDocuments(store)
         if not self._log.last:
             self._log.load()
         elif self._steady() - self._read_at >= self._fresh / 2:
@@ -231,9 +240,15 @@ class Documents:
         oldest = found[-limit:][0].object if found else 0  # it is given whole, so that `before` can go on from there
         return {"records": [line.as_json() for line in reversed(found) if line.object >= oldest]}
 
+    def _series(self, arguments: Mapping[str, str]) -> dict[str, Any]:
+        return self._past.series(self._log, self._status().state, self._clock(), _whole(arguments, "seconds", 300))
+
+    def _sink_rows(self, arguments: Mapping[str, str]) -> dict[str, Any]:
+        return self._rows.document(self._log, picture_of(self._log.history.program).sinks, arguments)
+
     def _operations(self, _: Mapping[str, str]) -> dict[str, Any]:
-        status = self._status()
-        return {"operations": operations_of(self._log), "environment": status.environment, "store": status.store}
+        status, operations = self._status(), operations_of(self._log, self._past.events())
+        return {"operations": operations, "environment": status.environment, "store": status.store}
 
 
 def _whole(arguments: Mapping[str, str], name: str, usual: int) -> int:

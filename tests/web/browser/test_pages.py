@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-PAGES = {"flow": "", "steps": "steps", "failure": "failure", "store": "store", "history": "history"}
+PAGES = {"flow": "", "steps": "steps", "failure": "failure", "store": "store", "rows": "rows", "history": "history"}
 HOSTILE = "<img src=x onerror=alert(1)>\"'&amp;"
 
 

@@ -323,13 +323,18 @@ def _in_order(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     return rows.take(pc.sort_indices(rows.select(key), sort_keys=[(name, "ascending") for name in key]))
 
 
+def read_only(path: Path) -> sqlite3.Connection:
+    """Open a database that is there, and write nothing, not even files beside it."""
+    how = "mode=ro" if Path(f"{path}-wal").exists() else "immutable=1"
+    return sqlite3.connect(f"file:{quote(str(path))}?{how}", uri=True)
+
+
 def owner_of(path: Path, table: str) -> tuple[str, str, str] | None:
     """Return the dataflow, the sink and the store of a table; None if no sink has made the table."""
     if not path.exists():
         return None
-    how = "mode=ro" if Path(f"{path}-wal").exists() else "immutable=1"
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?{how}", uri=True)) as database:
+        with closing(read_only(path)) as database:
             if not _exists(database, "table", "_boatlift_sinks"):
                 return None
             found: tuple[str, str, str] | None = database.execute(

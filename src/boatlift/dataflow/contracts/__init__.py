@@ -27,6 +27,7 @@ from boatlift.dataflow.contracts.capabilities import (
 )
 from boatlift.dataflow.contracts.joint import SharesTransaction, StepWrite, commit_together
 from boatlift.dataflow.contracts.pushed import Pushable, Receipt, StoreBacked
+from boatlift.dataflow.contracts.shown import RowReader, ShownRows, SinkPlace, place_in
 from boatlift.dataflow.contracts.sink import Committed, Outcome, Sink, SinkContext, Staged, Stager
 from boatlift.dataflow.contracts.source import Source
 from boatlift.dataflow.contracts.twins import BoundedInput, HeldRow, SinkTwin

@@ -12,8 +12,10 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from boatlift.dataflow.contracts import Json
 from boatlift.errors import BoatliftError, FencedError, InvalidError
 from boatlift.runtime.evolution import recorded_as_claimed, refuse_other_division
 from boatlift.runtime.host.progress import Progress
@@ -175,6 +177,7 @@ class Ownership:
         pushes: Mapping[str, str] | None = None,
         *,
         rides: bool = False,
+        sinks: Mapping[str, Json] = MappingProxyType({}),
     ) -> int:
         """Claim the dataflow; from now on no earlier owner can write.
 
@@ -185,7 +188,7 @@ class Ownership:
             refuse_plan: Raises if the log does not fit that transition.
             fingerprint: Of the certificate shown there; empty for none.
             pushes: Source to the URL at which clients push its rows.
-            rides: As in the record.
+            rides, sinks: As in the record.
 
         Raises:
             DataError: `[PROGRAM_CHANGED]`, `[CORRUPT]`.
@@ -201,7 +204,7 @@ class Ownership:
                 refuse_other_division(history, program)
 
         mine = (socket.gethostname(), os.getpid(), self._clock(), dict(program), dict(environment), this_process())
-        claim = Claim(*mine, bytes_in_flight, address, evolves, fingerprint, dict(pushes or {}), rides)
+        claim = Claim(*mine, bytes_in_flight, address, evolves, fingerprint, dict(pushes or {}), rides, dict(sinks))
         with _claiming():
             self.token = self.log.claim(claim, refuse, recorded_as_claimed)
             _count((self.log.store_id, self.token), 1)

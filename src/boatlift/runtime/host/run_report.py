@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -15,16 +16,20 @@ import msgspec
 from boatlift.dataflow.contracts import WaitingInput
 from boatlift.errors import BoatliftError
 from boatlift.runtime.host.context import HostContext
-from boatlift.runtime.host.counters import LogSums, ProcessSums, SinkSums, SourceSums, UnitSums, process_sums
+from boatlift.runtime.host.counters import BOUNDS, LogSums, ProcessSums, SinkSums, SourceSums, UnitSums, process_sums
 from boatlift.runtime.host.deadlines import Deadlines, StuckCall
 from boatlift.runtime.host.event_loop import Answer
+from boatlift.runtime.host.run_events import RunEvents
 from boatlift.runtime.host.source_cursors import SourceCursors
 from boatlift.runtime.machine.events import Event
 from boatlift.runtime.peers.owner import StandbyReport
+from boatlift.storage.journal import Journal
+from boatlift.storage.records.journal import JournalEntry, RunEvent, RunSample
 
 FILE = "run-report.json"
 
 WRITE_SECONDS = 2.0  # from one report to the next
+JOURNAL_REPORTS = 5  # the journal gets one report of so many
 LOOK_SECONDS = 2.0  # the least pause between two questions to the sources
 LOOK_PAUSE = 20  # the pause is at least so many times as long as the question before it took
 
@@ -75,10 +80,33 @@ class RunReport(msgspec.Struct, frozen=True):
     standbys: list[StandbyReport] = []
     depth: int = 0
     activity: ActivityReport | None = None
+    events: list[RunEvent] = []
+
+
+def sample_of(done: ActivityReport) -> RunSample:
+    """Return what the journal keeps of sums."""
+    latencies = [0] * (len(BOUNDS) + 1)
+    for sink in done.commits.values():
+        latencies = [a + b for a, b in zip(latencies, sink.visible.counts, strict=True)]
+    units = done.units.values()
+    fullest = max(done.units, key=lambda name: done.units[name].waiting, default="")
+    waiting = done.units[fullest].waiting if fullest else 0
+    return RunSample(
+        at=done.at,
+        began=done.began,
+        taken=sum(unit.fresh for unit in units),
+        shown=sum(sink.rows for sink in done.commits.values()),
+        latencies=tuple(latencies),
+        steps=sum(unit.steps for unit in units),
+        replayed=sum(unit.replayed for unit in units),
+        waiting=waiting,
+        fullest=fullest if waiting else "",
+        waiting_bytes=sum(unit.waiting_bytes for unit in units),
+    )
 
 
 class RunReports:
-    """Writes the reports of a run."""
+    """Writes the reports of a run, and each `JOURNAL_REPORTS`-th of them, in short, into the journal."""
 
     def __init__(
         self,
@@ -88,6 +116,8 @@ class RunReports:
         deadlines: Deadlines,
         folder: Path,
         clock: Callable[[], int],
+        events: RunEvents,
+        journal: Journal,
     ) -> None:
         self._workers, self._cursors, self._folder, self._clock = context.workers, cursors, folder, clock
         self._deadlines, self._link = deadlines, context.link
@@ -95,6 +125,8 @@ class RunReports:
         self._asked = {name: waiting for name, waiting in asked.items() if waiting is not None}
         self._input: InputReport | None = None
         self._counters, self._progress, self._began = context.counters, context.progress, clock()
+        self._events, self._journal, self._written = events, journal, 0
+        self._journalising = threading.Lock()  # the last report may be under way while the run ends
         self._held, self._depth = held, min(context.plan.depths().values(), default=0)
 
     def begin(self) -> None:
@@ -115,12 +147,18 @@ class RunReports:
         self._input = InputReport(self._clock(), waiting)
         return self._later(max(LOOK_SECONDS, LOOK_PAUSE * (time.monotonic() - began)), self._ask)
 
-    def _write(self) -> Answer:
-        now = self._clock()
+    def end(self) -> None:
+        """Write into the journal what was done until now."""
+        self._counters.look(self._progress)
+        self._journalise(self._activity())
+        with self._journalising:
+            self._journal.end()
+
+    def _activity(self) -> ActivityReport:
         counted = self._counters
-        activity = ActivityReport(
+        return ActivityReport(
             self._began,
-            now,
+            self._clock(),
             counted.units,
             self._held,
             counted.sinks,
@@ -129,7 +167,25 @@ class RunReports:
             counted.recoveries,
             process_sums(),
         )
-        report = RunReport(now, self._input, self._deadlines.stuck(), self._link.standbys(), self._depth, activity)
+
+    def _journalise(self, activity: ActivityReport) -> None:
+        with self._journalising:
+            self._journal.write(JournalEntry(sample_of(activity), self._events.since_last()))
+
+    def _write(self) -> Answer:
+        activity = self._activity()
+        self._written += 1
+        if self._written % JOURNAL_REPORTS == 0:
+            self._journalise(activity)
+        report = RunReport(
+            activity.at,
+            self._input,
+            self._deadlines.stuck(),
+            self._link.standbys(),
+            self._depth,
+            activity,
+            list(self._events.newest),
+        )
         written = self._folder / f"{FILE}.new"
         # A newer owner may have removed the folder, or the disk is full: a write of the run reports that.
         with suppress(OSError):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
+from boatlift.dataflow.contracts import place_in
 from boatlift.errors import FLOW_AND_STORE, DataError, FencedError
 from boatlift.runtime.engine import Beginning, Engine
 from boatlift.runtime.graph import division_of, program_of
@@ -25,6 +26,7 @@ from boatlift.runtime.host.overrides import Overrides
 from boatlift.runtime.host.ownership import LOOK_SECONDS, Ownership
 from boatlift.runtime.host.points import RestorePoints
 from boatlift.runtime.host.progress import Progress, RecordedSteps, beginnings, left_behind, readings, recorded_steps
+from boatlift.runtime.host.run_events import RunEvents
 from boatlift.runtime.host.run_report import RunReports
 from boatlift.runtime.host.sinks import SinkCalls, SinkCommits, carriers_of, unawaited_of
 from boatlift.runtime.host.soft_checkpoints import Adopted, SoftFile, adopt, head_of
@@ -40,6 +42,7 @@ from boatlift.runtime.peers.owner import OwnerLink
 from boatlift.storage.bad_rows import drop_bad_rows
 from boatlift.storage.group_commit import GroupWriter, StreamEntry
 from boatlift.storage.identities import secret_of
+from boatlift.storage.journal import Journal
 from boatlift.storage.log_reader import LogReader
 from boatlift.storage.records.codec import SoftHead, encode_tail
 from boatlift.storage.records.payloads import runs_of
@@ -89,6 +92,8 @@ class OwnershipTerm:
         tail: HeldTail | None,
         is_over: Callable[[], bool],
     ) -> None:
+        self._events = RunEvents(clock)
+        options = replace(options, on_progress=self._events.watched(options.on_progress))
         self._engine, self._options, self._queue, self._clock = engine, options, queue, clock
         self._health = health
         self._plan = engine.plan
@@ -118,6 +123,7 @@ class OwnershipTerm:
             link.fingerprint,
             engine.advertised(),
             rides=self._shows_ahead,
+            sinks={name: place_in(each.sink.describe()) for name, each in self._plan.sinks.items()},
         )
         members = None if options.from_copy else self._log.members  # those of the original hold nothing of a copy's
         may_be_carried = self._may_be_carried = self._log.may_be_carried
@@ -234,7 +240,7 @@ class OwnershipTerm:
 
     def _begin_scratch(self, store: Store, token: int, head: SoftHead, *, adopts: bool) -> Adopted:
         """Adopt what the owner before has left, and begin a scratch folder."""
-        self._scratch = store.scratch(token)
+        self._scratch, self._journal = store.scratch(token), Journal(store, token)
         options = self._options
         again = options.skip or options.set_aside or options.accept_released  # then recorded steps run otherwise
         if again or not adopts:
@@ -377,7 +383,17 @@ class OwnershipTerm:
         )
         points.begin()
         self._link.change_points = points.ask
-        RunReports(context, self._cursors, self._commits.held, deadlines, self._scratch, self._clock).begin()
+        reports = RunReports(
+            context,
+            self._cursors,
+            self._commits.held,
+            deadlines,
+            self._scratch,
+            self._clock,
+            self._events,
+            self._journal,
+        )
+        reports.begin()
         deadlines.begin()
         self._look_for_a_newer_owner(workers)
         self._health.owns(deadlines.stuck)
@@ -386,6 +402,7 @@ class OwnershipTerm:
             run_loop(machine, self._queue, handlers, first, lambda: log.finished)
         finally:
             self._options.on_progress(Progress("over", self._plan.dataflow, -1))
+            reports.end()
         if sources.refusals:
             raise sources.refusals[0]
         for left in left_behind(self._plan, machine.progress):

@@ -6,6 +6,7 @@ Nothing is deleted here: the process that runs the dataflow does that.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from boatlift.runtime.graph import recorded_program
 from boatlift.storage.bad_rows import KeptBadRow, kept_bad_rows
 from boatlift.storage.input_log import INPUT
 from boatlift.storage.input_objects import COMPACTED
+from boatlift.storage.journal import journal_bytes
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.log_reader import LogReader
@@ -63,6 +65,18 @@ def log_at(path: StorePlace) -> Log:
 def reader_of(store: Store) -> LogReader:
     """Return a reader of a store's log, whichever dataflow it belongs to; `LogReader.catch_up` reads it."""
     return LogReader(store, "")
+
+
+def sink_places(log: LogReader) -> dict[str, dict[str, Any]]:
+    """Return the kind and the place of each sink, as the newest claim has them that does; empty of older claims."""
+    for token in islice(log.claims(), _CLAIMS_LOOKED_AT):
+        claim = log.claim_of(token)
+        if claim is not None and claim.sinks:  # a command claims, too, and knows no sinks
+            return claim.sinks
+    return {}
+
+
+_CLAIMS_LOOKED_AT = 20
 
 
 class LogLine(msgspec.Struct, frozen=True):
@@ -190,8 +204,8 @@ class KeptReport(msgspec.Struct, frozen=True):
 
     Attributes:
         what: `positions`, `pushes`, `fetched`, `choices` (determinants of units), `state`, `messages`, `inputs`;
-            `point` for what only restore points need; `log`, `facts` or `names` for the log's objects; or `nothing` for
-            objects that no record names.
+            `point` for what only restore points need; `log`, `facts` or `names` for the log's objects; `journal`;
+            or `nothing` for objects that no record names.
         whose: The processor, or the edge; a dash if the data belong to all.
         times: The number of times with such data.
         runs: The number of runs that no report before it names; for `pushes`, `fetched` and the log, that of objects.
@@ -248,6 +262,8 @@ def kept_in(store: Store, log: LogReader) -> list[KeptReport]:
     for what, why in _LOG_FOLDERS.items():
         if objects := [*store.list(f"{what}/")]:
             reports.append(KeptReport(what, "-", 0, len(objects), tally.size_of(objects), why))
+    if size := journal_bytes(store):
+        reports.append(KeptReport("journal", "-", 0, 0, size, "the console: charts and failures of the last day"))
     if garbage := [name for name in store.list("runs/") if name not in tally.named]:
         why = "no processor: the next process that runs the dataflow deletes them"
         reports.append(KeptReport("nothing", "-", 0, len(garbage), tally.size_of(garbage), why))

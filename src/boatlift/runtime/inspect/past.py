@@ -1,18 +1,20 @@
-"""The past of a dataflow by its log: the steps that it still knows, with their times, and what happened to the run.
+"""The past of a dataflow: the steps that its log still knows, with their times, and what happened to its runs.
 
 The log drops what no recovery needs: of steps it has those since the last checkpoints, of claims all. A step has the
-time at which its result was recorded, as the clock of the process that wrote it had it.
+time at which its result was recorded, as the clock of the process that wrote it had it. Failures that were retried, and
+the ends of replays, are in the journal alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import msgspec
 
 from boatlift.storage.log_reader import LogReader
 from boatlift.storage.records.facts import Checkpoint, StepDigest, Truncation
+from boatlift.storage.records.journal import RunEvent
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import Claim, Evolved, Override, RestorePoint, SinkCommit, Stopped
 from boatlift.times import last_number
@@ -65,6 +67,15 @@ class PastRollback(msgspec.Struct, frozen=True, array_like=True):
     at: int
 
 
+class PastFailure(msgspec.Struct, frozen=True, array_like=True):
+    """A failure of a unit or a sink that was retried, with its error."""
+
+    who: str
+    step: int
+    at: int
+    said: str
+
+
 class StepHistory(msgspec.Struct, frozen=True):
     """The steps that the log still has, oldest first."""
 
@@ -72,6 +83,7 @@ class StepHistory(msgspec.Struct, frozen=True):
     checkpoints: list[PastCheckpoint]
     commits: list[PastCommit]
     rollbacks: list[PastRollback]
+    failures: list[PastFailure] = []
 
 
 class RunOperation(msgspec.Struct, frozen=True):
@@ -79,10 +91,12 @@ class RunOperation(msgspec.Struct, frozen=True):
 
     Attributes:
         at: In milliseconds since 1970; 0 if unknown.
-        kind: `claim`, `stop`, `rollback`, `decision`, `change` (of the program) or `point`.
+        kind: `claim`, `stop`, `rollback`, `decision`, `change` (of the program), `point`, `failure`, `replay` (its end)
+            or `takeover`.
         who: A process as `host:pid`, a processor or a restore point; empty for the whole dataflow.
         step: -1 for none.
         said: In words.
+        milliseconds: For how long a replay went on.
     """
 
     at: int
@@ -90,10 +104,14 @@ class RunOperation(msgspec.Struct, frozen=True):
     who: str
     said: str
     step: int = -1
+    milliseconds: float = 0.0
 
 
-def steps_of(log: LogReader) -> StepHistory:
+def steps_of(log: LogReader, events: Sequence[RunEvent] = ()) -> StepHistory:
     """Return the steps that the log still has.
+
+    Args:
+        events: Of the journal.
 
     Raises:
         DataError: an object of the log cannot be read.
@@ -123,11 +141,15 @@ def steps_of(log: LogReader) -> StepHistory:
         history.checkpoints[-MOST_STEPS:],
         history.commits[-MOST_STEPS:],
         [each for each in history.rollbacks if each.unit in units][-MOST_STEPS:],
+        [PastFailure(each.who, each.step, each.at, each.said) for each in events if each.kind == "failure"],
     )
 
 
-def operations_of(log: LogReader) -> list[RunOperation]:
+def operations_of(log: LogReader, events: Sequence[RunEvent] = ()) -> list[RunOperation]:
     """Return what happened to the runs of a dataflow, newest first.
+
+    Args:
+        events: Of the journal.
 
     Raises:
         DataError: an object of the log cannot be read.
@@ -138,6 +160,7 @@ def operations_of(log: LogReader) -> list[RunOperation]:
         claim = log.claim_of(token)
         if claim is not None and (claim.at, f"{claim.host}:{claim.pid}") not in known:
             found.append(_claimed(claim))
+    found += [RunOperation(e.at, e.kind, e.who, e.said, e.step, e.milliseconds) for e in events]
     return sorted(found, key=lambda each: each.at, reverse=True)[:MOST_OPERATIONS]
 
 

@@ -17,6 +17,7 @@ import xxhash
 
 from boatlift.errors import RESTORE, DataError
 from boatlift.storage.records.facts import Fact
+from boatlift.storage.records.journal import JournalEntry
 from boatlift.storage.records.records import Milliseconds, Record, TakenNames
 from boatlift.storage.records.soft_checkpoints import SoftFrame
 from boatlift.storage.records.stream import Tail
@@ -40,6 +41,7 @@ _PACK_HEAD = b"K"
 _BAD_ROWS = b"B"
 _SOFT = b"S"
 _TAIL = b"T"
+_JOURNAL = b"J"
 
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=10**12)]  # the number of an object, which has twelve digits in its name
 _Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -166,6 +168,7 @@ class SoftHead(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 _encoder = msgspec.msgpack.Encoder()
 _soft_heads = msgspec.msgpack.Decoder(SoftHead)
 _soft_frames = msgspec.msgpack.Decoder(tuple[_Number, tuple[SoftFrame, ...]])
+_journal = msgspec.msgpack.Decoder(JournalEntry)
 _tails = msgspec.msgpack.Decoder(Tail)
 _groups = msgspec.msgpack.Decoder(tuple[Header, tuple[Record, ...]])
 _identities = msgspec.msgpack.Decoder(StoreIdentity)
@@ -299,6 +302,23 @@ def decode_soft_file(content: bytes, name: str) -> tuple[SoftHead, Iterator[tupl
     parts = _parts_of(content)
     head = _decoded(_soft_heads, _payload(next(parts, b""), name, _SOFT), name)
     return head, (_decoded(_soft_frames, _payload(part, name, _SOFT), name) for part in parts)
+
+
+def encode_journal(entry: JournalEntry) -> bytes:
+    """Return the bytes of an entry, to be appended to a file of the journal."""
+    return _framed(_JOURNAL, _encoder.encode(entry))
+
+
+def decode_journal(content: bytes, name: str) -> Iterator[tuple[int, JournalEntry]]:
+    """Yield the entries of a part of a file that were written whole, each with the place of its end in that part.
+
+    Raises:
+        DataError: `[CORRUPT]` an entry is not as it was written; `[NEWER_FORMAT]` a newer Boatlift wrote it.
+    """
+    at = 0
+    for part in _parts_of(content):
+        at += len(part)
+        yield at, _decoded(_journal, _payload(part, name, _JOURNAL), name)
 
 
 def _parts_of(content: bytes) -> Iterator[bytes]:

@@ -55,7 +55,8 @@ class Claim(Recorded, frozen=True, tag="claim"):
     over HTTP the URL at which clients reach the process.
     `evolves` is the id of a transition to `program`, which `Evolved` makes the log's; until then the log's program, and
     all else, is as it was. `rides` is whether sinks may carry, or show, what rests on entries of this owner
-    that the log lacks (`storage/records/stream.py`).
+    that the log lacks (`storage/records/stream.py`). `sinks` has for each sink its kind and place, for
+    `boatlift console`; no start reads it.
     """
 
     host: str
@@ -70,6 +71,7 @@ class Claim(Recorded, frozen=True, tag="claim"):
     fingerprint: str = ""
     pushes: dict[str, str] = field(default_factory=dict)
     rides: bool = False
+    sinks: dict[str, Any] = field(default_factory=dict)
 
 
 class Admitted(Recorded, frozen=True, tag="admitted"):

@@ -90,8 +90,8 @@ def fault_of_value(value: Any, depth: int = 0) -> str | None:
 
 def _faults(record: Record) -> Iterator[str]:
     match record:
-        case Claim(program=program, environment=environment):
-            yield from _of_values([program, environment])
+        case Claim(program=program, environment=environment, sinks=sinks):
+            yield from _of_values([program, environment, sinks])
             yield from _of_units(program)
         case SinkCommit(sink=sink):
             yield from _of_names([sink])

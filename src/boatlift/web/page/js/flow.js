@@ -1,5 +1,6 @@
 // The first page: the dataflow in short, as a picture, and as a table.
 
+import { charts } from "./charts.js";
 import { h, table } from "./dom.js";
 import { ago, bytes, count, moment, short, span, step, steps } from "./format.js";
 import { again, bar, legend } from "./frontiers.js";
@@ -79,6 +80,7 @@ export function flow(page) {
       picture(snap, { drawn: drawn ?? snap.picture, selected, onPick: page.pick, width: page.width }),
     ),
     selected && details(page),
+    charts(page),
     h("section", { class: "panel" }, h("header", {}, h("h2", {}, "Processors")), processors(page)),
   ];
 }

@@ -6,14 +6,16 @@ import { failure } from "./failure.js";
 import { flow } from "./flow.js";
 import { ago, span, step, steps as inSteps } from "./format.js";
 import { ratesOf } from "./rates.js";
+import { asked as askedRows, path as rowsPath, rows } from "./rows.js";
 import { steps } from "./steps.js";
 import { history as past, store } from "./store.js";
 
 const PAGES = {
-  "": { name: "Dataflow", draw: flow, documents: () => [] },
+  "": { name: "Dataflow", draw: flow, documents: () => [`series?seconds=${page.span}`] },
   steps: { name: "Steps", draw: steps, documents: () => ["steps"] },
   failure: { name: "What if", draw: failure, documents: ({ failed }) => [explained(failed), "alone"] },
   store: { name: "Store", draw: store, documents: () => ["checkpoints", "kept", "points", "log"] },
+  rows: { name: "Rows", draw: rows, documents: ({ rowsOf }) => [rowsPath(rowsOf)] },
   history: { name: "History", draw: past, documents: () => ["operations"] },
 };
 const STATES = {
@@ -44,6 +46,7 @@ const page = {
   selected: null,
   failed: new Set(),
   seconds: 60,
+  span: 300,
   tag: null,
   at: "",
   address: "",
@@ -61,6 +64,10 @@ const page = {
   open(name) {
     page.selected = name;
     location.hash = "#/";
+  },
+  chart(seconds) {
+    page.span = seconds;
+    show();
   },
   toggle(name) {
     if (name in page.snap.status.closed) return; // a source does not fail: its input is outside
@@ -190,11 +197,13 @@ function banner() {
 
 // What the address asks for.
 function asked() {
-  const [key, more = ""] = location.hash.replace(/^#\/?/, "").split("/"),
-    at = key in PAGES ? key : "";
+  const [key, ...rest] = location.hash.replace(/^#\/?/, "").split("/"),
+    at = key in PAGES ? key : "",
+    more = rest[0] ?? "";
   return {
     at,
     address: location.hash,
+    rowsOf: askedRows(at === "rows" ? rest : []),
     failed: new Set(at === "failure" ? more.split(",").filter(Boolean).map(decodeURIComponent) : []),
   };
 }
@@ -204,7 +213,7 @@ async function show({ again = false } = {}) {
   const mine = ++token,
     next = asked();
   try {
-    const docs = await Promise.all(PAGES[next.at].documents(next).map(get));
+    const docs = await Promise.all(PAGES[next.at].documents(next).map(part));
     if (mine !== token) return;
     looked = performance.now();
     Object.assign(page, next, { docs });
@@ -215,6 +224,9 @@ async function show({ again = false } = {}) {
     failed(error);
   }
 }
+
+// Charts are a part of their page, which is drawn without them, too.
+const part = (path) => (path.startsWith("series") ? get(path).catch(() => null) : get(path));
 
 function failed(error) {
   tabs();

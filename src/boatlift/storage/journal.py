@@ -1,0 +1,159 @@
+"""The journal of a store in a folder: what runs did, for people who look later. No recovery reads it.
+
+`journal/TOKEN-NUMBER` is a file of the owner with this token, to which entries are appended, without a sync. A file
+that cannot be written, or is damaged, leaves a gap on the page of the console, and is never a reason to stop. A store
+in a bucket has no journal: nothing can be appended there.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
+
+from boatlift.errors import DataError, Finding
+from boatlift.storage.local import LocalStore
+from boatlift.storage.records.codec import decode_journal, encode_journal
+from boatlift.storage.records.journal import JournalEntry, RunEvent, RunSample
+from boatlift.storage.store import JOURNAL
+
+_NAME = re.compile(r"\d{12}-\d{4}")
+
+HOUR, DAY = 3_600_000, 86_400_000  # milliseconds
+
+MOST_FILES = 200
+"""Of more files the oldest are removed: a run that ends at once, again and again, leaves one each time."""
+
+MOST_EVENTS = 500
+"""So many events are remembered by a reader, the newest ones."""
+
+logger = logging.getLogger(__name__)
+
+
+def journal_folder(store: object) -> Path | None:
+    """Return the folder of a store's journal, which may be absent; None if the store has none."""
+    return store.root / JOURNAL if isinstance(store, LocalStore) else None
+
+
+def journal_bytes(store: object) -> int:
+    """Return the size of a store's journal."""
+    return sum(path.stat().st_size for path in _files(journal_folder(store)))
+
+
+class Journal:
+    """Writes the entries of one owner; calls come one after the other.
+
+    Laws:
+        * Files of more than a day ago are removed, and each file has one hour at most.
+        * A failure ends the journal, and nothing else.
+    """
+
+    def __init__(self, store: object, token: int) -> None:
+        self._folder, self._token, self._number = journal_folder(store), token, 0
+        self._file: FileIO | None = None
+        self._began = 0
+
+    def write(self, entry: JournalEntry) -> None:
+        """Append an entry."""
+        if self._folder is None:
+            return
+        at = entry.sample.at
+        try:
+            if self._file is None or not 0 <= at - self._began < HOUR:
+                self._close()
+                self._begin(self._folder, at)
+            assert self._file is not None, "it has begun"
+            self._file.write(encode_journal(entry))
+        except OSError as error:
+            logger.warning("the journal ends, so that the console has gaps: %s", error)
+            self.end()
+
+    def end(self) -> None:
+        """Write no more."""
+        self._close()
+        self._folder = None
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _begin(self, folder: Path, at: int) -> None:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        files = list(_files(folder))
+        for path in files[: -MOST_FILES + 1]:
+            path.unlink(missing_ok=True)
+        for path in files[-MOST_FILES + 1 :]:
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime * 1000 < at - DAY:
+                    path.unlink()
+        self._file = (folder / f"{self._token:012}-{self._number:04}").open("ab", buffering=0)
+        self._number, self._began = self._number + 1, at
+
+
+class JournalReader:
+    """Reads a journal as it grows: each entry once."""
+
+    def __init__(self, store: object) -> None:
+        self._folder = journal_folder(store)
+        self._read: dict[str, int] = {}  # file to how far it was read
+        self._samples: dict[str, list[RunSample]] = {}
+        self._events: deque[RunEvent] = deque(maxlen=MOST_EVENTS)
+
+    def catch_up(self) -> None:
+        """Read what was appended; what is damaged is left out, with all behind it in its file."""
+        files = {path.name: path for path in _files(self._folder)}
+        for name in self._samples.keys() - files.keys():
+            del self._samples[name], self._read[name]
+        for name, path in files.items():
+            with suppress(FileNotFoundError, DataError), path.open("rb") as file:
+                begin = self._read.setdefault(name, 0)
+                samples = self._samples.setdefault(name, [])
+                file.seek(begin)
+                for end, entry in decode_journal(file.read(), f"{JOURNAL}/{name}"):
+                    self._read[name] = begin + end
+                    samples.append(entry.sample)
+                    self._events += entry.events
+
+    def samples(self, since: int) -> list[RunSample]:
+        """Return the samples from a time on, by owner, and the one before them of each run."""
+        found: list[RunSample] = []
+        for name in sorted(self._samples):
+            of_file = self._samples[name]
+            first = next((n for n, each in enumerate(of_file) if each.at >= since), len(of_file))
+            found += of_file[max(0, first - 1) :]
+        return found
+
+    @property
+    def newest(self) -> int:
+        """The time of the newest sample; 0 if there is none."""
+        return max((of_file[-1].at for of_file in self._samples.values() if of_file), default=0)
+
+    @property
+    def events(self) -> Sequence[RunEvent]:
+        """The newest events, oldest first."""
+        return tuple(self._events)
+
+
+def damage_of_journal(store: object) -> Iterator[Finding]:
+    """Yield a note for each file that has a damaged entry: charts have a gap there, and nothing else depends on it."""
+    for path in _files(journal_folder(store)):
+        name = f"{JOURNAL}/{path.name}"
+        try:
+            for _ in decode_journal(path.read_bytes(), name):
+                pass
+        except FileNotFoundError:
+            continue
+        except DataError as error:
+            told = error.message.partition(":")[0]
+            yield Finding(name, None, f"{told}: the charts of the console have a gap, nothing else needs it")
+
+
+def _files(folder: Path | None) -> Iterator[Path]:
+    """Yield the files of a journal, the oldest first."""
+    if folder is not None and folder.is_dir():
+        yield from sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
