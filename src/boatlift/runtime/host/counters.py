@@ -47,7 +47,7 @@ class UnitSums(msgspec.Struct):
     Attributes:
         rows, milliseconds: Of all its steps.
         fresh: The rows among them that came from sources for the first time.
-        replaying: Its last step was one that was executed before a failure.
+        replaying: It has still to execute steps that were executed before a failure.
         replayed: The steps among all that were executed before a failure.
         rows_out: The rows that its steps have emitted.
         failures: Condition to the failures that were retried.
@@ -162,6 +162,7 @@ class Counters:
 
     Attributes:
         recoveries: Cause (`start`, `takeover` or `failure`) to their number.
+        furthest: Unit to the last step that it has executed, in this run or before.
     """
 
     def __init__(self, plan: Plan, clock: Callable[[], int], cause: str = "start") -> None:
@@ -173,10 +174,13 @@ class Counters:
         self.sources = {name: SourceSums() for name in plan.sources}
         self.log = LogSums()
         self.recoveries = {cause: 1, "failure": 0}
+        self.furthest: dict[str, int] = {}
 
     def stepped(self, step: Progress) -> None:
         """Count a step of a unit."""
         self.units[step.processor].add(step)
+        if not step.replay:
+            self.furthest[step.processor] = step.time
         if (source := self.sources.get(step.newInputOf)) is not None:
             source.rows = (source.rows or 0) + step.newInputRows
 
@@ -216,6 +220,7 @@ class Counters:
         """Note what waits; called now and then on the host's own thread."""
         for name, sums in self.units.items():
             sums.waiting, sums.waiting_bytes = progress.behind(name), progress.bytes_behind(name)
+            sums.replaying = progress.done(name) < self.furthest.get(name, -1)
         for name in self._batches:
             self.units[name].epoch_steps = progress.open_epoch(name)
 

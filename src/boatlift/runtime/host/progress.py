@@ -28,7 +28,7 @@ class Progress:
         time: The logical time; of a `replay` the last that is executed again.
         numInputRows, numOutputRows: Rows in and out of a step; of a `commit` the rows that the sink got, if known.
         durationMs: The duration of a step or a commit, in milliseconds; of `stuck` the time without progress.
-        replay: The step repeats one that was executed before a crash.
+        replay: The step repeats one that was executed before a failure, of the process or of the unit alone.
         behind: How many closed times the processor has still to execute; of `idle`, how many steps some processor can
             execute without further input; of `replay`, how many steps are executed again; of `left`, how many wait.
         bytesBehind: The bytes of the rows that wait in scratch for the processor.
@@ -126,6 +126,7 @@ class RecordedSteps:
     def __init__(self, plan: Plan, recorded: Mapping[str, int], history: LogHistory) -> None:
         executed = {name: min(last, history.last_executed(name)) for name, last in recorded.items()}
         self.replayed = {} if history.resumed else executed
+        self._furthest = dict(self.replayed)
         self._counted = {name: recorded[name] for name in plan.units}
         self._sources: dict[str, str] = {}  # by the edge at which each counts
         for source in plan.sources:
@@ -140,9 +141,12 @@ class RecordedSteps:
             if readers:  # a union of sources before others: of its input only the sum is known
                 self._sources[edge_name(source, max(readers, key=lambda unit: len(unit.reads)).name)] = source
 
-    def replays(self, unit: str, number: int) -> bool:
-        """Return whether a step repeats one that an earlier run executed."""
-        return number <= self.replayed.get(unit, -1)
+    def executed(self, unit: str, number: int) -> bool:
+        """Note that a unit has executed a step; return whether it repeats one, of an earlier run or of this one."""
+        again = number <= self._furthest.get(unit, -1)
+        if not again:
+            self._furthest[unit] = number
+        return again
 
     def new_rows(self, unit: str, step: StepInput, rows: int) -> tuple[int, str]:
         """Return how many input rows of a step are of sources, and new; and the names of these sources.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from boatlift.runtime.host.progress import Progress
 from boatlift.storage.records.journal import RunEvent
@@ -13,6 +14,13 @@ KEPT = 100
 
 LONGEST = 2_000
 """A longer text is cut."""
+
+
+@dataclass(slots=True)
+class _Replay:
+    began: int
+    last: int  # the step with which it ends
+    steps: int = 0  # that were executed again
 
 
 class RunEvents:
@@ -29,21 +37,27 @@ class RunEvents:
         self._clock = clock
         self.newest: deque[RunEvent] = deque(maxlen=KEPT)
         self._fresh: deque[RunEvent] = deque(maxlen=KEPT)
-        self._replays: dict[str, tuple[int, Progress]] = {}
+        self._furthest: dict[str, int] = {}  # unit to the last step that it has executed
+        self._failed: dict[str, int] = {}  # unit to the time of its failure
+        self._replays: dict[str, _Replay] = {}
 
     def watched(self, report: Callable[[Progress], None]) -> Callable[[Progress], None]:
         """Return a function that takes a report, and passes it on."""
 
         def watch(progress: Progress) -> None:
+            name = progress.processor
             if progress.what == "step":
-                if self._replays:
-                    self._stepped(progress)
+                if progress.replay:
+                    self._repeated(progress)
+                else:
+                    self._furthest[name] = progress.time
             elif progress.what in ("failure", "takeover"):
-                self._add(
-                    RunEvent(self._clock(), progress.what, progress.processor, progress.time, _cut(progress.said))
-                )
+                now = self._clock()
+                self._add(RunEvent(now, progress.what, name, progress.time, _cut(progress.said)))
+                self._failed.setdefault(name, now)
+                self._replays.pop(name, None)
             elif progress.what == "replay":
-                self._replays[progress.processor] = self._clock(), progress
+                self._replays[name] = _Replay(self._clock(), progress.time)
             report(progress)
 
         return watch
@@ -59,15 +73,22 @@ class RunEvents:
         self.newest.append(event)
         self._fresh.append(event)
 
-    def _stepped(self, step: Progress) -> None:
-        began, replay = self._replays.get(step.processor, (0, None))
-        if replay is None or step.time < replay.time:
+    def _repeated(self, step: Progress) -> None:
+        name = step.processor
+        replay = self._replays.get(name)
+        if replay is None:
+            began = self._failed.get(name, self._clock())
+            replay = self._replays[name] = _Replay(began, self._furthest.get(name, step.time))
+        replay.steps += 1
+        if step.time < replay.last:
             return
-        del self._replays[step.processor]
+        del self._replays[name]
+        self._failed.pop(name, None)
+        self._furthest[name] = replay.last
         now = self._clock()
-        again = f"{replay.behind} {'step' if replay.behind == 1 else 'steps'}"
-        said = f"executed {again} again, up to step {replay.time}"
-        self._add(RunEvent(now, "replay", step.processor, replay.time, said, replay.behind, float(now - began)))
+        again = f"{replay.steps} {'step' if replay.steps == 1 else 'steps'}"
+        said = f"executed {again} again, up to step {replay.last}"
+        self._add(RunEvent(now, "replay", name, replay.last, said, replay.steps, float(max(0, now - replay.began))))
 
 
 def _cut(text: str) -> str:

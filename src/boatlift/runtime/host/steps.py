@@ -156,7 +156,7 @@ class StepRuns:
                 rows=result.rows_in,
                 milliseconds=milliseconds,
             )
-            again = self._recorded.replays(name, step.number)
+            again = self._recorded.executed(name, step.number)
             self._log.worked(name, result.rows_in, result.seconds, again=again)
             report = Progress(
                 "step",

@@ -437,6 +437,7 @@ class OwnershipTerm:
             self._log.append(records)
         recorded = recorded_steps(self._plan, self._cursors.recorded_after(progress), self._history)
         steps = RecordedSteps(self._plan, recorded, self._history)
+        self._counters.furthest.update(steps.replayed)
         for beginning in beginnings(self._plan, progress, steps.replayed, self._memory.parts):
             self._options.on_progress(beginning)
         return steps

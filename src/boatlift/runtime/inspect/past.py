@@ -135,6 +135,9 @@ def steps_of(log: LogReader, events: Sequence[RunEvent] = ()) -> StepHistory:
                     history.rollbacks.extend(PastRollback(unit, step, at) for unit, step in cut)
                 case _:
                     pass
+    # A unit that went back alone is not in the log: its replay tells from where.
+    alone = (PastRollback(e.who, e.step - e.steps, round(e.at - e.milliseconds)) for e in events if e.kind == "replay")
+    history.rollbacks.extend(alone)
     units = {each.unit for each in history.steps} | {each.unit for each in history.checkpoints}
     return StepHistory(
         history.steps[-MOST_STEPS:],

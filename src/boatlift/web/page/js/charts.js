@@ -8,6 +8,7 @@ const HEIGHT = 118,
   RIGHT = 10,
   TOP = 8,
   BOTTOM = 20;
+const YOUNG = 30; // seconds that are shown at least
 const STEPS = [5, 10, 30, 60, 300, 600, 1800, 3600, 4 * 3600]; // seconds between two times of the axis
 
 const seconds = (value) => span(1000 * value);
@@ -29,8 +30,8 @@ const CHARTS = [
       { key: "p99", name: "p99", ink: "--slow", dash: "5 3" },
     ],
   },
-  { title: "Steps that wait", unit: count, lines: [{ key: "waiting", name: "", ink: "--slow", fill: true }] },
-  { title: "Bytes that wait", unit: bytes, lines: [{ key: "waiting_bytes", name: "", ink: "--durable", fill: true }] },
+  { title: "Steps that wait", unit: count, least: 2, lines: [{ key: "waiting", name: "", ink: "--slow", fill: true }] },
+  { title: "Bytes that wait", unit: bytes, least: 1024, base: 1024, lines: [{ key: "waiting_bytes", name: "", ink: "--durable", fill: true }] },
 ];
 
 const MARKS = { claim: "--good", failure: "--bad", rollback: "--again", takeover: "--good" };
@@ -79,10 +80,15 @@ function legend(marks) {
     .map((kind) => h("span", {}, h("i", { class: `key mark ${kind}` }), names[kind]));
 }
 
+// A young run has the whole width, and not its edge.
+function axis({ from, to, series: { at } }) {
+  return Math.max(from, Math.min(at[0] - YOUNG * 100, to - YOUNG * 1000));
+}
+
 function grid(data, width) {
   const columns = width > 1100 ? 4 : width > 560 ? 2 : 1,
     each = Math.floor((width - (columns - 1) * 16) / columns) - 6;
-  const drawn = CHARTS.map((chart) => drawing(chart, data, each));
+  const drawn = CHARTS.map((chart) => drawing(chart, { ...data, from: axis(data) }, each));
   const look = (at) => drawn.forEach((one) => one.look(at));
   for (const { svg, when } of drawn) {
     svg.addEventListener("mousemove", (event) => look(when(event.clientX - svg.getBoundingClientRect().left)));
@@ -96,10 +102,10 @@ function grid(data, width) {
   );
 }
 
-function drawing({ title, unit, lines }, { series, from, to, marks }, width) {
+function drawing({ title, unit, lines, least = 0, base = 10 }, { series, from, to, marks }, width) {
   const x = (at) => LEFT + ((at - from) / (to - from)) * (width - LEFT - RIGHT),
     most = Math.max(...lines.flatMap(({ key }) => series[key].map((value) => value ?? 0))),
-    top = rounded(most),
+    top = rounded(Math.max(least, most), base),
     y = (value) => TOP + (1 - value / top) * (HEIGHT - TOP - BOTTOM);
   const cursor = s("line", { class: "cursor", y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
   const outputs = lines.map(() => h("output", {})),
@@ -112,7 +118,7 @@ function drawing({ title, unit, lines }, { series, from, to, marks }, width) {
       s("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, unit(value)),
     ]),
     times(from, to, width).map((at) => s("text", { x: x(at), y: HEIGHT - 5, "text-anchor": "middle" }, clock(at).slice(0, to - from > 6e5 ? 5 : 8))),
-    marks.map((mark) => s("line", { class: `mark ${mark.kind}`, x1: x(mark.at), x2: x(mark.at), y1: TOP, y2: HEIGHT - BOTTOM, style: { stroke: `var(${MARKS[mark.kind]})` } })),
+    marks.filter((mark) => mark.at >= from).map((mark) => s("line", { class: `mark ${mark.kind}`, x1: x(mark.at), x2: x(mark.at), y1: TOP, y2: HEIGHT - BOTTOM, style: { stroke: `var(${MARKS[mark.kind]})` } })),
     lines.map((line) => parts(series.at, series[line.key]).map((part) => path(part, line, x, y))),
     cursor,
   );
@@ -164,10 +170,11 @@ function path(points, { ink, fill, dash }, x, y) {
 }
 
 // A number above the largest value, so that the half of it is a short number, too.
-function rounded(most) {
+function rounded(most, base) {
   if (!(most > 0)) return 1;
-  const size = 10 ** Math.floor(Math.log10(most));
-  return [1, 2, 4, 6, 10].map((n) => n * size).find((n) => n >= most) ?? 10 * size;
+  const size = base ** Math.floor(Math.log(most) / Math.log(base)),
+    steps = base === 10 ? [1, 2, 4, 6, 10] : [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+  return steps.map((n) => n * size).find((n) => n >= most) ?? base * size;
 }
 
 function times(from, to, width) {

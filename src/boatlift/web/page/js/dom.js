@@ -28,7 +28,7 @@ export const ink = (name) => getComputedStyle(document.documentElement).getPrope
 export function table(name, columns, rows, { attributes = () => ({}), className = "" } = {}) {
   const cell = (value, at) =>
     at === 0
-      ? h("th", { scope: "row" }, value)
+      ? h("th", { scope: "row", class: columns[0][1] || null }, value)
       : value instanceof HTMLTableCellElement
         ? value
         : h("td", { class: columns[at][1] }, value);

@@ -41,7 +41,7 @@ export function rows({ docs: [{ sinks, of, rows: found, why }] }) {
         ),
       ),
     ),
-    place && h("p", { class: "hint" }, said(place, found)),
+    place && h("p", { class: "hint" }, h("span", {}, said(place, found))),
     found ? shown(of, found) : h("p", { class: "empty" }, why),
   );
 }

@@ -16,6 +16,7 @@ const KEYS = {
   seen: "visible in a sink",
   diamond: "checkpoint",
   bad: "rollback",
+  cross: "failure",
 };
 
 export function steps(page) {
@@ -63,9 +64,27 @@ export function steps(page) {
             "The log has no steps: it keeps those since the last checkpoints, and after a clean stop none.",
           ),
     ),
+    past.failures.length > 0 &&
+      h("section", { class: "panel" }, h("header", {}, h("h2", {}, "Failures that were retried")), failures(past)),
     timed.length > 0 &&
       h("section", { class: "panel" }, h("header", {}, h("h2", {}, "Slowest of these")), slowest(timed)),
   ];
+}
+
+const MOST_FAILURES = 20;
+
+function failures({ failures: all }) {
+  const rows = all
+    .slice(-MOST_FAILURES)
+    .reverse()
+    .map(([who, number, at, said]) => [who, step(number), clock(at), said]);
+  const columns = [
+    ["Processor", ""],
+    ["Step", "n"],
+    ["At", ""],
+    ["Error", "why"],
+  ];
+  return table("Failures that were retried", columns, rows);
 }
 
 function slowest(timed) {
@@ -95,8 +114,8 @@ function slowest(timed) {
 }
 
 // The axis: the newest moment of the log, and so many seconds before it; a clock that jumps leaves no bar outside.
-function axis({ steps: all, checkpoints, commits }, seconds) {
-  const moments = [...all, ...checkpoints, ...commits].map((each) => each[2]).filter(Boolean);
+function axis({ steps: all, checkpoints, commits, failures: failed }, seconds) {
+  const moments = [...all, ...checkpoints, ...commits, ...failed].map((each) => each[2]).filter(Boolean);
   const last = moments.reduce((a, b) => Math.max(a, b), 0),
     first = moments.reduce((a, b) => Math.min(a, b), last);
   const longest = all.reduce((most, each) => Math.max(most, each[3]), 0);
@@ -194,7 +213,24 @@ function draw(canvas, width, { units, row, past, seconds, sinkRow }, shown) {
       [h("b", {}, unit), ` went back to ${number < 0 ? "its start" : `step ${step(number)}`}`],
     ]);
   }
+  c.lineWidth = 2;
+  for (const [who, number, at, said] of past.failures) {
+    const n = row[who] ?? sinkRow(who);
+    if (n === undefined || at < from) continue;
+    cross(c, x(at), AXIS + n * ROW + ROW / 2);
+    shown.push([x(at) - 6, x(at) + 6, n, [h("b", {}, `${who}, step ${step(number)}`), h("br"), said.slice(0, 300)]]);
+  }
   c.restore();
+}
+
+function cross(c, x, y) {
+  c.strokeStyle = ink("--bad");
+  c.beginPath();
+  for (const side of [-4, 4]) {
+    c.moveTo(x - 4, y - side);
+    c.lineTo(x + 4, y + side);
+  }
+  c.stroke();
 }
 
 function frame(c, { label, width, height, from, to, x, units }) {

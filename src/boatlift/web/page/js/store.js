@@ -1,7 +1,7 @@
 // What the store holds, and what has happened to the dataflow.
 
 import { h, table } from "./dom.js";
-import { ago, bytes, clock, count, moment, short, step, steps } from "./format.js";
+import { ago, bytes, clock, count, moment, short, span, step, steps } from "./format.js";
 import { pair } from "./flow.js";
 
 export function store(page) {
@@ -173,7 +173,7 @@ function logTable(records, tag) {
 
 const cut = (text) => (text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text);
 
-const SIGNS = { claim: "▲", stop: "■", rollback: "↩", decision: "✓", change: "⇄", point: "◆" };
+const SIGNS = { claim: "▲", stop: "■", rollback: "↩", decision: "✓", change: "⇄", point: "◆", failure: "×", replay: "↻", takeover: "▲" };
 
 export function history({ snap, docs: [{ operations, environment, store: id }] }) {
   return [
@@ -200,6 +200,7 @@ export function history({ snap, docs: [{ operations, environment, store: id }] }
               h("b", {}, each.kind === "claim" ? "owner" : each.kind),
               each.who && ` ${each.who}`,
               each.step >= 0 && ` · step ${step(each.step)}`,
+              each.milliseconds > 0 && ` · ${span(each.milliseconds)}`,
               h("p", {}, each.said),
             ),
           ),

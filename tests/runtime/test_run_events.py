@@ -1,0 +1,71 @@
+"""The events of a run: failures with their error, and replays with what they cost."""
+
+from __future__ import annotations
+
+from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.host.run_events import KEPT, LONGEST, RunEvents
+
+
+class Run:
+    """A run whose reports and clock a test makes."""
+
+    def __init__(self) -> None:
+        self.now = 1_000
+        self.events = RunEvents(lambda: self.now)
+        self.passed: list[Progress] = []
+        self.report = self.events.watched(self.passed.append)
+
+    def steps(self, *numbers: int, replay: bool = False) -> None:
+        for number in numbers:
+            self.now += 10
+            self.report(Progress("step", "sums", number, replay=replay))
+
+    def told(self) -> list[tuple[str, str, int, str, int, float]]:
+        return [(e.kind, e.who, e.step, e.said, e.steps, e.milliseconds) for e in self.events.since_last()]
+
+
+def test_a_replay_of_a_start_is_told_at_its_end() -> None:
+    run = Run()
+    run.report(Progress("replay", "sums", 6, behind=2))
+    run.steps(5, replay=True)
+    assert run.told() == []
+    run.steps(6, replay=True)
+    run.steps(7, 8)
+    assert run.told() == [("replay", "sums", 6, "executed 2 steps again, up to step 6", 2, 20.0)]
+
+
+def test_a_unit_that_fails_alone_is_told_with_its_error_and_its_replay() -> None:
+    run = Run()
+    run.steps(0, 1, 2)
+    run.report(Progress("failure", "sums", 3, said="[STEP_FAILED] it failed"))
+    run.steps(1, 2, replay=True)
+    run.steps(3)
+    assert run.told() == [
+        ("failure", "sums", 3, "[STEP_FAILED] it failed", 0, 0.0),
+        ("replay", "sums", 2, "executed 2 steps again, up to step 2", 2, 20.0),
+    ]
+    run.report(Progress("failure", "kept", 3, said="[SINK_FAILED] it is away"))
+    assert [each[:2] for each in run.told()] == [("failure", "kept")]
+
+
+def test_a_failure_during_a_replay_begins_another() -> None:
+    run = Run()
+    run.steps(0, 1, 2, 3)
+    for _ in range(2):
+        run.report(Progress("failure", "sums", 4, said="[STEP_FAILED] it failed"))
+        run.steps(1, 2, replay=True)
+    run.steps(3, replay=True)
+    assert [each[0] for each in run.told()] == ["failure", "failure", "replay"]
+
+
+def test_every_report_is_passed_on_and_what_is_kept_is_bounded() -> None:
+    run = Run()
+    run.steps(*range(3))
+    for n in range(2 * KEPT):
+        run.report(Progress("failure", "kept", n, said="x" * 2 * LONGEST))
+    assert len(run.passed) == 3 + 2 * KEPT
+    told = run.told()
+    assert [each[2] for each in told] == list(range(KEPT, 2 * KEPT))
+    assert len(told[0][3]) == LONGEST + 1
+    assert [event.step for event in run.events.newest] == list(range(KEPT, 2 * KEPT))
+    assert run.told() == []

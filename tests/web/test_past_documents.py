@@ -1,0 +1,115 @@
+"""The documents of rows, charts and events: of the store alone, and beside the report of an owner."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import boatlift as bl
+from boatlift.dataflow.contracts import RowReader, ShownRows, SinkPlace
+from boatlift.errors import UnavailableError
+from boatlift.operators import operators_with_status
+from boatlift.storage.journal import Journal
+from boatlift.storage.records.journal import JournalEntry, RunEvent, RunSample
+from boatlift.storage.records.records import Claim
+from boatlift.web.documents import Documents
+from support.engine.hosts import crashed, open_store, run
+from support.engine.memory_engine import PROGRAM, MemoryEngine, World
+from support.worlds.logs import claimed
+
+NOW = 1_700_000_060_000
+PLACES = {"all": {"kind": "known", "path": "/out"}, "totals": {"kind": "kafka"}}
+
+
+def given(store: Path, name: str, readers: Mapping[str, RowReader] | None = None, **arguments: str) -> Any:
+    documents = Documents(str(store), operators_with_status(), lambda: NOW, readers=readers)
+    return json.loads(documents.get(name, arguments).content)
+
+
+def one_row(of: SinkPlace, begin: int, limit: int) -> ShownRows:
+    return ShownRows(4, f"of {of.sink} from {begin}, {limit}", ["k"], 0, [["1"]], begin, 1, more=False)
+
+
+def away(of: SinkPlace, begin: int, limit: int) -> ShownRows:
+    raise UnavailableError("SINK_FAILED", "it is away")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    claimed(open_store(tmp_path), Claim("host", 1, NOW - 60_000, PROGRAM, {}, sinks=PLACES))
+    return tmp_path
+
+
+def test_rows_are_those_of_the_reader_of_the_kind(store: Path) -> None:
+    found = given(store, "rows", {"known": one_row})
+    assert (found["of"], found["rows"]["order"]) == ("all", "of all from 0, 200")
+    assert found["sinks"] == [{"sink": name, **place} for name, place in PLACES.items()]
+    assert given(store, "rows", {"known": one_row}, of="all", **{"from": "400"})["rows"]["begin"] == 400
+
+
+@pytest.mark.parametrize(
+    ("readers", "of", "why"),
+    [
+        (None, "all", "start boatlift console with --rows"),
+        ({"known": one_row}, "totals", "reads no rows of a sink of the kind kafka, only of known"),
+        ({"known": away}, "all", "[SINK_FAILED] it is away"),
+    ],
+)
+def test_where_there_are_none_the_document_says_why(
+    store: Path, readers: Mapping[str, RowReader] | None, of: str, why: str
+) -> None:
+    found = given(store, "rows", readers, of=of)
+    assert found["rows"] is None
+    assert why in found["why"]
+
+
+def test_the_claim_of_a_command_hides_no_place(store: Path) -> None:
+    log = claimed(open_store(store), Claim("host", 2, NOW, PROGRAM, {}))
+    assert log.owner > 1
+    assert given(store, "rows", {"known": one_row})["rows"]
+
+
+def test_a_store_of_an_older_version_says_when_it_will_tell(tmp_path: Path) -> None:
+    crashed(tmp_path)
+    log_without = tmp_path / "older"
+    claimed(open_store(log_without), Claim("host", 1, NOW, PROGRAM, {}))
+    assert "the next start of the dataflow records it" in given(log_without, "rows", {"known": one_row})["why"]
+
+
+@pytest.mark.parametrize("arguments", [{"of": "<b>"}, {"from": "-1"}, {"from": "1000001"}, {"from": "x"}])
+def test_wrong_arguments_of_rows_are_refused(store: Path, arguments: dict[str, str]) -> None:
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\]"):
+        given(store, "rows", {"known": one_row}, **arguments)
+
+
+def test_a_stopped_run_has_its_last_minutes_and_its_claim_as_a_mark(tmp_path: Path) -> None:
+    run(MemoryEngine(World()), open_store(tmp_path))
+    found = given(tmp_path, "series")
+    assert found["to"] == found["series"]["at"][-1]
+    assert found["from"] == found["to"] - 300_000
+    assert [mark["kind"] for mark in found["marks"]] == ["claim"]
+    assert found["series"]["shown"][-1] > 0
+
+
+@pytest.mark.parametrize("seconds", ["9", "86401", "x"])
+def test_wrong_seconds_are_refused(tmp_path: Path, seconds: str) -> None:
+    crashed(tmp_path)
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\]"):
+        given(tmp_path, "series", seconds=seconds)
+
+
+def test_events_are_in_the_history_and_failures_at_their_steps(store: Path) -> None:
+    events = (
+        RunEvent(NOW - 9_000, "failure", "sums", 7, "[STEP_FAILED] it failed"),
+        RunEvent(NOW - 4_000, "replay", "sums", 6, "executed 2 steps again, up to step 6", 2, 3_000.0),
+    )
+    Journal(open_store(store), 1).write(JournalEntry(RunSample(NOW, NOW - 60_000), events))
+    operations = given(store, "operations")["operations"]
+    assert [(each["kind"], each["milliseconds"]) for each in operations[:2]] == [("replay", 3_000.0), ("failure", 0.0)]
+    past = given(store, "steps")
+    assert past["failures"] == [["sums", 7, NOW - 9_000, "[STEP_FAILED] it failed"]]
+    assert "sums" in [each["who"] for each in given(store, "series")["marks"] if each["kind"] == "failure"]
