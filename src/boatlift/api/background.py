@@ -58,10 +58,16 @@ class Running:
         except BaseException:
             beside.close()
             raise
-        self._thread = threading.Thread(target=self._run, name="boatlift")
-        self._thread.start()
+        self._ended = threading.Event()  # an interrupted `Thread.join` takes its thread for ended (Python 3.11)
+        threading.Thread(target=self._run, name="boatlift").start()
 
     def _run(self) -> None:
+        try:
+            self._execute()
+        finally:
+            self._ended.set()
+
+    def _execute(self) -> None:
         try:
             with raising_jvm_died():
                 self._host.run()
@@ -76,7 +82,7 @@ class Running:
     @property
     def is_active(self) -> bool:
         """Return whether the dataflow still runs."""
-        return self._thread.is_alive()
+        return not self._ended.is_set()
 
     @property
     def exception(self) -> BaseException | None:
@@ -115,10 +121,10 @@ class Running:
         Returns:
             Whether the dataflow has ended.
         """
-        self._thread.join(timeout)
-        if not self._thread.is_alive() and self._error is not None:
+        self._ended.wait(timeout)
+        if self._ended.is_set() and self._error is not None:
             raise self._error
-        return not self._thread.is_alive()
+        return self._ended.is_set()
 
     def show(self) -> None:
         """Show the dataflow in a notebook, drawn again every second until it has ended.
@@ -139,8 +145,7 @@ class Running:
         from boatlift.api.notebook import show_until_ended
 
         def ended(seconds: float) -> bool:
-            self._thread.join(seconds)
-            return not self._thread.is_alive()
+            return self._ended.wait(seconds)
 
         show_until_ended(self, ended)
 

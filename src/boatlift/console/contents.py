@@ -144,6 +144,8 @@ def show_status(path: str, *, as_json: bool) -> None:
         most = status.owner.bytes_in_flight if status.owner is not None else 0
         limit = f"; with {most:,} or more, sources are asked for no further step" if most else ""
         print(f"rows under way or waiting in scratch: {status.scratch:,} bytes{limit}")
+    if status.activity is not None and (held := status.activity.process.state_bytes):
+        print(f"states in memory: {decimal(held)} of a memory file system")
     told: dict[str, list[str]] = {}
     for name, own in ((name, own) for numbers in status.numbers.values() for name, own in numbers.items()):
         told.setdefault(f"{own.in_words(moment)} up to step {own.step}, its newest checkpoint", []).append(name)

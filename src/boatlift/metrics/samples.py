@@ -132,6 +132,7 @@ def _of_run(status: DataflowStatus, done: ActivityReport) -> Iterator[Sample]:
         yield _sample("standby_warm", int(standby.ready), standby.host, str(standby.pid))
     if done.process.resident_bytes:
         yield _sample("process_resident_bytes", done.process.resident_bytes, "driver")
+    yield _sample("state_memory_bytes", done.process.state_bytes)
     yield _sample("process_cpu_seconds_total", done.process.cpu_seconds, "driver")
     for sink, sums in done.commits.items():
         yield _sample("visible_seconds", sums.visible, sink)

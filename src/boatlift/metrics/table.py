@@ -80,6 +80,8 @@ TABLE = (
     Metric("boatlift_standby_warm", _G, ("host", "pid"), "standby.warm", "1", "1 if the standby can take over at once"),
     Metric("boatlift_process_resident_bytes", _G, ("process",), "process.memory", "By",
            "The memory of the driver, without its JVM"),
+    Metric("boatlift_state_memory_bytes", _G, (), "state.memory", "By",
+           "States that are in a memory file system: of Lazy(…, state=\"in memory\")"),
     Metric("boatlift_process_cpu_seconds_total", _C, ("process",), "process.cpu.time", "s",
            "The processor time of the driver, without its JVM"),
     # Of sinks.

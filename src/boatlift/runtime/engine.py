@@ -284,6 +284,9 @@ class Engine(Protocol):
             UnavailableError: `[JVM_DIED]`.
         """
 
+    def bytes_in_memory(self) -> int:
+        """Return the bytes of states that are in a memory file system; from any thread."""
+
     def path(self, run: RunRef) -> Path:
         """Return where a run can be read."""
 

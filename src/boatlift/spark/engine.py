@@ -320,6 +320,9 @@ class SparkEngine:
     def check(self) -> None:
         check_jvm()
 
+    def bytes_in_memory(self) -> int:
+        return 0 if (memory := self._memory) is None else memory.size()
+
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def steps_per_job(self, unit: str, takes: Sequence[StepInput]) -> int:

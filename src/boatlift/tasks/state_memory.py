@@ -84,6 +84,15 @@ class StateMemory:
                 raise UnavailableError("STORE_FAILED", f"the run {path} could not be copied: {error}") from error
         return partial.rename(here)
 
+    def size(self) -> int:
+        """Return the bytes of its files, which may come and go meanwhile."""
+        total = 0
+        with suppress(FileNotFoundError):
+            for each in os.scandir(self.folder):
+                with suppress(FileNotFoundError):
+                    total += each.stat().st_size
+        return total
+
     def close(self) -> None:
         """Give the memory back."""
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -302,6 +302,9 @@ class MemoryEngine:
     def check(self) -> None:
         pass
 
+    def bytes_in_memory(self) -> int:
+        return 0
+
     def path(self, run: RunRef) -> Path:
         here = self._scratch / Path(run.name).name
         kept = self._store.local_path(run.name)

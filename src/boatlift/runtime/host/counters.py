@@ -148,10 +148,12 @@ class ProcessSums(msgspec.Struct, frozen=True):
     Attributes:
         resident_bytes: Its memory; 0 where the system does not say.
         cpu_seconds: Of all its threads, since it began.
+        state_bytes: The states that are in a memory file system, which is no part of `resident_bytes`.
     """
 
     resident_bytes: int = 0
     cpu_seconds: float = 0.0
+    state_bytes: int = 0
 
 
 class Counters:
@@ -225,10 +227,10 @@ class Counters:
             self.units[name].epoch_steps = progress.open_epoch(name)
 
 
-def process_sums() -> ProcessSums:
-    """Return what this process uses now."""
+def process_sums(state_bytes: int = 0) -> ProcessSums:
+    """Return what this process uses now, and what its engine says of states in memory."""
     try:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     except (OSError, ValueError, IndexError):  # a system without /proc
         pages = 0
-    return ProcessSums(pages * os.sysconf("SC_PAGE_SIZE"), time.process_time())
+    return ProcessSums(pages * os.sysconf("SC_PAGE_SIZE"), time.process_time(), state_bytes)

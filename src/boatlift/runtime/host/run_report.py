@@ -119,6 +119,7 @@ class RunReports:
         events: RunEvents,
         journal: Journal,
     ) -> None:
+        self._engine = context.engine
         self._workers, self._cursors, self._folder, self._clock = context.workers, cursors, folder, clock
         self._deadlines, self._link = deadlines, context.link
         asked = {name: source.source.capabilities.waiting for name, source in context.plan.sources.items()}
@@ -165,7 +166,7 @@ class RunReports:
             counted.sources,
             counted.log,
             counted.recoveries,
-            process_sums(),
+            process_sums(self._engine.bytes_in_memory()),
         )
 
     def _journalise(self, activity: ActivityReport) -> None:

@@ -214,6 +214,9 @@ class EvolvingEngine:
             rows = total(rows, {(key, value): weight for key, value, weight in json.loads(content)})
         return rows
 
+    def bytes_in_memory(self) -> int:
+        return 0
+
     def path(self, run: RunRef) -> Path:
         return Path(run.name).relative_to("runs")
 

@@ -32,6 +32,7 @@ function tiles({ status, picture: { units, sinks }, explain, rates, now }) {
     kept = units.filter((unit) => unit.keeps_state).length;
   const taken = rates && sum(units, (unit) => rates[unit.name]?.fresh ?? 0);
   const done = rates && sum(units, (unit) => rates[unit.name]?.steps ?? 0);
+  const held = status.activity?.process.state_bytes ?? 0;
   const exactly = Object.keys(sinks).length - loose;
   return h(
     "section",
@@ -55,7 +56,7 @@ function tiles({ status, picture: { units, sinks }, explain, rates, now }) {
       bytes(status.scratch),
       status.owner?.bytes_in_flight ? `of ${bytes(status.owner.bytes_in_flight)} allowed` : "in scratch",
     ),
-    tile("State", bytes(sum(upkeep, stateBytes)), `${kept} of ${units.length} units keep one`),
+    tile("State", bytes(sum(upkeep, stateBytes)), `${kept} of ${units.length} units keep one${held ? `; ${bytes(held)} in memory` : ""}`),
     tile(
       status.state === "crashed" ? "The next start repeats" : "A failure of everything",
       replayed ? steps(replayed) : "costs nothing",

@@ -5,6 +5,7 @@ import { ago, bytes, clock, count, moment, short, span, step, steps } from "./fo
 import { pair } from "./flow.js";
 
 export function store(page) {
+  const held = page.snap.status.activity?.process.state_bytes ?? 0;
   const {
     docs: [{ checkpoints }, { kept }, { points }, { records }],
     tag,
@@ -29,7 +30,7 @@ export function store(page) {
       h(
         "section",
         { class: "panel" },
-        h("header", {}, h("h2", {}, `What the store keeps, ${bytes(total)}`)),
+        h("header", {}, h("h2", {}, `What the store keeps, ${bytes(total)}`), held > 0 && h("p", { class: "legend" }, `and ${bytes(held)} of states in the memory of the owner's computer`)),
         keptList(kept),
       ),
     ),
