@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 import boatlift as bl
 from boatlift.api.rehearsal import Rehearsals
 from boatlift.connectors.kit import SinkWrapper
+from boatlift.console.contents import show_status
 from boatlift.dataflow import plan
 from boatlift.state.run_file import METADATA_KEY
 from boatlift.storage.local import LocalStore
@@ -273,3 +274,28 @@ def test_without_a_memory_file_system_it_is_refused(
         run(flow_of(IN_MEMORY), spark=spark)
     monkeypatch.setenv(MEMORY, str(tmp_path))
     run(flow_of(IN_MEMORY), spark=spark)
+
+
+def test_status_counts_what_is_in_memory(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession,
+    memory: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    feed(0, 1)
+    running = bl.start(flow_of(IN_MEMORY), "store", spark=spark)
+    try:
+
+        def counted() -> int:
+            activity = running.status().activity
+            return 0 if activity is None else activity.process.state_bytes
+
+        until(lambda: counted() > 0 and counted() == sum(Path(each).stat().st_size for each in on_disk(str(memory))))
+        capsys.readouterr()
+        show_status("store", as_json=False)
+        assert "states in memory: " in capsys.readouterr().out
+    finally:
+        running.stop()
+    assert running.status().activity is None

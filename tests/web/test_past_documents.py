@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 import boatlift as bl
+from boatlift.api.served import beside_run
 from boatlift.dataflow.contracts import RowReader, ShownRows, SinkPlace
 from boatlift.errors import UnavailableError
 from boatlift.operators import operators_with_status
@@ -113,3 +115,27 @@ def test_events_are_in_the_history_and_failures_at_their_steps(store: Path) -> N
     past = given(store, "steps")
     assert past["failures"] == [["sums", 7, NOW - 9_000, "[STEP_FAILED] it failed"]]
     assert "sums" in [each["who"] for each in given(store, "series")["marks"] if each["kind"] == "failure"]
+
+
+@pytest.mark.parametrize(
+    ("host", "rows", "shown"),
+    [
+        ("127.0.0.1", None, True),
+        ("127.0.0.1", False, False),
+        ("0.0.0.0", None, False),
+        ("0.0.0.0", True, True),
+    ],
+)
+def test_rows_are_shown_to_other_hosts_only_if_that_is_said(
+    store: Path, monkeypatch: pytest.MonkeyPatch, host: str, rows: bool | None, shown: bool
+) -> None:
+    monkeypatch.setenv("BOATLIFT_CONSOLE_TOKEN", "a-token-for-this-test")
+    urls: list[str] = []
+    with beside_run(str(store), console=f"{host}:0", rows=rows, said=urls.append, noticed=print):
+        asked = urllib.request.Request(
+            f"{urls[0].replace('0.0.0.0', '127.0.0.1')}api/v1/rows",
+            headers={"Authorization": "Bearer a-token-for-this-test"},
+        )
+        with urllib.request.urlopen(asked, timeout=30) as answer:
+            why = json.load(answer)["why"]
+    assert ("start boatlift console with --rows all" not in why) == shown, why

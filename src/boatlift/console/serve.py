@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -18,7 +18,7 @@ def console(
     *,
     store: StorePath,
     listen: str = AT,
-    rows: bool | None = None,
+    rows: Literal["here", "all", "none"] = "here",
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
 ) -> None:
     """Show a store in a browser: the dataflow with its frontiers, its steps, and what a failure would cost.
@@ -29,7 +29,8 @@ def console(
     Args:
         listen: Where the page is served. If the port is taken, the next free one of ten is. An address that other
             hosts see needs a token of your own, in BOATLIFT_CONSOLE_TOKEN.
-        rows: Show rows of the sinks, or never; by default they are shown if the page is served to this computer alone.
+        rows: Where rows of the sinks are shown: here, if the page is served to this computer alone; to all readers;
+            or to none.
         quiet: Print the address alone.
     """
     from boatlift.api.served import beside_run
@@ -40,6 +41,12 @@ def console(
         signal.signal(number, lambda *_: ended.set())
     store_at(store)  # a folder that is no store is refused
     told = partial(notice, quiet=quiet)
-    with beside_run(store, console=listen, rows=rows, said=lambda url: print(url, flush=True), noticed=told):
+    with beside_run(
+        store,
+        console=listen,
+        rows={"here": None, "all": True, "none": False}[rows],
+        said=lambda url: print(url, flush=True),
+        noticed=told,
+    ):
         notice("the console is served until Ctrl-C", quiet=quiet)
         ended.wait()

@@ -68,7 +68,7 @@ class SinkRows:
 
     def _why_not(self, place: Json) -> str:
         if self._readers is None:
-            return "This console shows no rows: start boatlift console with --rows."
+            return "This console shows no rows: start boatlift console with --rows all."
         if not place:
             return "The store does not tell where the sink is: the next start of the dataflow records it."
         shown = ", ".join(sorted(self._readers))
