@@ -56,6 +56,7 @@ QUERIES: dict[str, tuple[str, set[str]]] = {
     "exploded": ("SELECT k, explode(sequence(0, t)) FROM rows", {"k", "t"}),
     "numbered": ("SELECT k, row_number() OVER (PARTITION BY k ORDER BY t) FROM rows", {"k", "t"}),
     "distinct": ("SELECT DISTINCT s FROM rows", {"s"}),
+    "compared with all": ("SELECT k FROM rows WHERE v > (SELECT max(t) - 5 FROM rows)", ALL),
     "limited": ("SELECT s FROM rows ORDER BY v DESC, t LIMIT 3", {"s", "v", "t"}),
     "divided": ("SELECT /*+ REPARTITION(3, t) */ k FROM rows", {"k", "t"}),
     "dropped behind a filter": ("SELECT w FROM (SELECT v AS w, s FROM rows WHERE k > 1) WHERE w > 3", {"v", "k"}),
@@ -67,7 +68,7 @@ def test_a_query_has_its_rows_of_the_columns_that_it_needs(spark: SparkSession, 
     """Every other column is NULL. All are read where a query needs none."""
     query, expected = QUERIES[name]
     whole = over(spark, query, read(spark))
-    needed = needed_columns(whole, COLUMNS)
+    needed = needed_columns(whole, "rows_of_a_task", COLUMNS)
     assert needed == (expected or ALL)
     narrow = read(spark).select(
         *(F.col(each) if each in needed else F.lit(None).cast(kind).alias(each) for each, kind in read(spark).dtypes)
@@ -76,9 +77,12 @@ def test_a_query_has_its_rows_of_the_columns_that_it_needs(spark: SparkSession, 
 
 
 def test_a_task_of_other_columns_is_not_taken_for_the_source(spark: SparkSession) -> None:
-    behind = read(spark).mapInArrow(lambda batches: batches, "k LONG, v DOUBLE, s STRING, t LONG").select("k")
-    assert needed_columns(behind, ["a", "b"]) == {"a", "b"}
-    assert needed_columns(behind, COLUMNS) == {"k"}
+    def passed_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return batches
+
+    behind = read(spark).mapInArrow(passed_on, "k LONG, v DOUBLE, s STRING, t LONG").select("k")
+    assert needed_columns(behind, "rows_of_a_task", COLUMNS) == ALL
+    assert needed_columns(behind, "rows_of_a_task", ["a", "b"]) == {"a", "b"}
 
 
 FILES, ROWS = 3, 60_000

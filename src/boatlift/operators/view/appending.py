@@ -10,7 +10,7 @@ from typing import Any
 from boatlift.operators.view.steps import ViewSteps
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
-from boatlift.spark.jobs.planner import ONE_TASK_BYTES, PlansAhead, StepPlan
+from boatlift.spark.jobs.planner import PlansAhead, StepPlan
 from boatlift.spark.jobs.waiting import waiting_together
 
 
@@ -30,7 +30,7 @@ class AppendingSteps(ViewSteps):
 
     def prepare(self, takes: Sequence[StepInput]) -> None:
         inputs = self._jobs.inputs
-        large = len(takes) > 1 or inputs.weight(inputs.sent(takes[0])) > ONE_TASK_BYTES
+        large = len(takes) > 1 or not self._jobs.planner.fits_one_task(inputs.weight(inputs.sent(takes[0])))
         if self._begun and large and not self._plans.of_step:
             self._ahead.make(takes, partial(self._plans.together, takes))
 

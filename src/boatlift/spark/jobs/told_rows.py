@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from boatlift.dataflow import FrameOfTask
-from boatlift.dataflow.columns import quoted
+from boatlift.dataflow.columns import POSITION, quoted
 from boatlift.dataflow.contracts import LeavesOutColumns
 from boatlift.runtime.machine.instructions import Message
 from boatlift.spark.compile.unit import CompiledUnit
@@ -63,11 +63,16 @@ class ToldRows:
         Args:
             job: The job's rows, made of `frames(names)`.
         """
-        every = self.frames(names)
-        if ReadsToldSource.__name__ not in str(plan_of(job).toString()):
+        every = dict(self.frames(names))
+        reader = ReadsToldSource.__name__
+        if reader not in str(plan_of(job).toString()):
             return every  # such as a later job of a step
-        needed = {name: needed_columns(job, rows.columns) for name, rows in every.items() if name in self._narrowable}
-        return {**every, **{name: self.over(name, self.in_one_task, columns) for name, columns in needed.items()}}
+        for name in self._narrowable & every.keys():
+            columns = needed_columns(job, reader, every[name].columns)
+            if columns == {POSITION}:  # a task has no rows without a column of the source's own
+                columns |= {*every[name].columns[:1]}
+            every[name] = self.over(name, self.in_one_task, columns)
+        return every
 
     def of(self, sent: Sent) -> ToldInputs | None:
         """Return the parameters that name these rows; None if the plan must hold some of them.

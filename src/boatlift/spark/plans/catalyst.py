@@ -181,17 +181,21 @@ def has_one_stage(frame: DataFrame) -> bool:
     return runs_again(frame._jdf.queryExecution().executedPlan())
 
 
-def needed_columns(frame: DataFrame, columns: Sequence[str]) -> frozenset[str]:
-    """Return the columns that an optimised plan needs of its Python tasks with just these columns; a superset at most.
+def needed_columns(frame: DataFrame, reader: str, columns: Sequence[str]) -> frozenset[str]:
+    """Return the columns that an optimised plan needs of the Python tasks that read a source; never too few.
 
     Args:
-        columns: All columns of such a task, in order. Without such a task all are needed.
+        reader: The name of the tasks' function.
+        columns: All columns of such a task, in order. Tasks with the same columns count too. Without any, or if the
+            plan has subqueries, all are needed.
     """
     found: set[str] = set()
 
     def walk(node: Any, needed: set[str] | None) -> None:
         kind = node.getClass().getSimpleName()
-        if kind == "MapInArrow":
+        if not node.subqueries().isEmpty():
+            found.update(columns)
+        if kind == "MapInArrow" and str(node.functionExpr().name()) == reader:
             output = {str(each.exprId().id()): each.name() for each in items(node.output())}
             if [*output.values()] == list(columns):
                 found.update(name for number, name in output.items() if needed is None or number in needed)

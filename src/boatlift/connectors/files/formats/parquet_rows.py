@@ -208,7 +208,8 @@ class ReadParquet:
         return rows_of_spans(batches, self.source, self.tasks, self.read)
 
     def narrowed(self, names: Collection[str]) -> ReadParquet:
-        return replace(self, columns=pa.schema([field for field in self.columns if field.name in names]))
+        kept = [field for field in self.columns if field.name in names]
+        return replace(self, columns=pa.schema(kept), positioned=self.positioned and POSITION in names)
 
     def read(self, span: Span) -> Iterator[pa.RecordBatch]:
         try:
