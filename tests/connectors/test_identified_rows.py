@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 import boatlift as bl
 from boatlift.connectors.deliver import DeliveringSink
 from boatlift.connectors.kit.row_identities import LONGEST, row_identities
-from boatlift.errors import DataError, InvalidError
+from boatlift.errors import DataError, InvalidError, UnavailableError
 from boatlift.testing.held import RowsOfSink
 from boatlift.testing.twins import write_held
 from connectors.conformance import context, stage
@@ -119,11 +120,37 @@ def test_a_row_without_a_key_stops_the_dataflow_before_anything_of_its_part_is_s
     assert receiver.requests == []
 
 
-def test_two_rows_with_one_key_stop_the_dataflow(receiver: Receiver, tmp_path: Path) -> None:
-    sink = opened(posting(receiver))
-    with pytest.raises(InvalidError, match=r"\[DUPLICATE_KEY\] two rows of out at step 3 have the key id, part = a/1"):
-        put(sink, tmp_path, 3, [*ROWS, ("a", 1, "another")])
+@pytest.mark.parametrize("parts", [1, 2, 3, 5])
+def test_two_rows_with_one_key_stop_the_dataflow(receiver: Receiver, tmp_path: Path, parts: int) -> None:
+    """They are in one part, however many there are."""
+    sink = opened(posting(receiver, parts=parts))
+    for step in range(8):
+        rows = [("a", step, "one"), ("a", step, "another")]
+        with pytest.raises(InvalidError, match=r"\[DUPLICATE_KEY\] two rows of out .* the same id, part") as refused:
+            put(sink, tmp_path, step, rows)
+        assert f"--skip out:{step}" in str(refused.value)
+        assert f"a/{step}" not in str(refused.value), "values of rows do not belong in logs"
     assert receiver.requests == []
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_rows_that_are_wholly_equal_are_one_row(receiver: Receiver, tmp_path: Path, parts: int) -> None:
+    put(opened(posting(receiver, parts=parts)), tmp_path, 3, [*ROWS, *ROWS, ROWS[1]])
+    assert sorted(row["text"] for row in receiver.rows()) == ["one", "three", "two"]
+
+
+@pytest.mark.parametrize("rows_per_request", [1, 2])
+@pytest.mark.parametrize(
+    ("answer", "words"), [(400, "answered 400 to"), (500, "answered 500 to"), (0, "did not answer")]
+)
+def test_an_error_names_a_request_and_no_value_of_a_key(
+    receiver: Receiver, tmp_path: Path, answer: int, words: str, rows_per_request: int
+) -> None:
+    receiver.answers.extend([(answer, {})] * 2)
+    sink = opened(posting(receiver, timeout=0.5, rows_per_request=rows_per_request))
+    with pytest.raises(UnavailableError, match=rf"{words} request 0 of part 0 of step 5 of out") as failed:
+        put(sink, tmp_path, 5, [("secret", 1, "text")])
+    assert "secret" not in str(failed.value)
 
 
 def test_identities_differ_where_keys_do_and_fit_a_header() -> None:
@@ -131,6 +158,23 @@ def test_identities_differ_where_keys_do_and_fit_a_header() -> None:
     found = row_identities(pa.table({"id": texts, "part": [1] * len(texts)}), ["id", "part"], "out", 0)
     assert len(set(found)) == len(texts)
     assert all(each.isascii() and " " not in each and len(each) <= LONGEST for each in found)
+
+
+def test_numbers_keep_all_their_digits() -> None:
+    numbers = [Decimal(f"1234567890123456789.123456789012345678{last}") for last in range(10)]
+    decimals = pa.array(numbers, pa.decimal128(38, 19))
+    columns = {
+        "decimals": decimals,
+        "in a struct": pa.StructArray.from_arrays([decimals], ["amount"]),
+        "in a list": pa.array([[each] for each in numbers], pa.list_(pa.decimal128(38, 19))),
+        "integers": pa.array([2**63 - 1 - each for each in range(10)], pa.int64()),
+        "floats": pa.array([0.1 + each * 2**-55 for each in range(10)], pa.float64()),
+    }
+    for name, column in columns.items():
+        different = len(set(map(str, column.to_pylist())))
+        found = row_identities(pa.table({name: column.unique() if name == "floats" else column}), [name], "out", 0)
+        assert len(set(found)) == different > 1, name
+    assert row_identities(pa.table({"d": decimals[:1]}), ["d"], "out", 0) == [str(numbers[0])]
 
 
 def test_the_twin_counts_a_row_once_however_often_and_in_whatever_step_it_came(tmp_path: Path) -> None:

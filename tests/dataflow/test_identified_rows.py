@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import boatlift as bl
-from boatlift.dataflow import plan
+from boatlift.dataflow import SinkCapabilities, plan
 from boatlift.dataflow.identified_rows import waits_for_nothing, why_it_waits
+from boatlift.runtime.inspect.program import plan_of
+from support.any_connector import ANY
+from support.engine.memory_engine import identity_in_memory
 
 
 def same(rows: Any) -> Any:
@@ -37,6 +41,15 @@ def merge(flow: bl.Dataflow) -> Any:
     return flow.source("one", rows()).merge("both", flow.source("other", rows()))
 
 
+def merge_of_pushes(flow: bl.Dataflow) -> Any:
+    return flow.source("one", bl.push("k INT NOT NULL")).merge("both", flow.source("other", bl.push("k INT NOT NULL")))
+
+
+def beside_a_table(stream: Any) -> Any:
+    stream.sink("newest", bl.sqlite("out.db", table="newest", key=["k"]))
+    return stream
+
+
 WAITS_FOR_NOTHING: dict[str, Callable[[bl.Dataflow], Any]] = {
     "a source": lambda flow: flow.source("one", rows()),
     "files": lambda flow: flow.source("one", bl.files("in/*.csv", schema="k INT")),
@@ -44,6 +57,7 @@ WAITS_FOR_NOTHING: dict[str, Callable[[bl.Dataflow], Any]] = {
     "transforms": lambda flow: flow.source("one", rows()).transform("more", same).transform("most", same),
     "a union": union,
     "a merge that gathers": merge,
+    "a merge of rows that have an order": merge_of_pushes,
 }
 
 WAITS: dict[str, tuple[Callable[[bl.Dataflow], Any], str]] = {
@@ -63,10 +77,8 @@ WAITS: dict[str, tuple[Callable[[bl.Dataflow], Any], str]] = {
         lambda flow: flow.source("one", rows()).transform("more", same, policy=bl.Eager()),
         r"more keeps its rows \(Eager\), and they are durable first",
     ),
-    "a merge in the order of arrival": (
-        lambda flow: flow.source("one", bl.push("k INT NOT NULL")).merge(
-            "both", flow.source("other", bl.push("k INT NOT NULL"))
-        ),
+    "a merge in the order of arrival, for a table beside it": (
+        lambda flow: beside_a_table(merge(flow)),
         "both takes its inputs in the order of arrival",
     ),
     "a batch": (
@@ -83,10 +95,26 @@ def test_behind_a_row_wise_path_nothing_is_waited_for(before: Callable[[bl.Dataf
     flow = bl.Dataflow("flow")
     stream = before(flow)
     stream.sink("desk", desk())
-    stream.sink("plain", desk(key=None))
     planned = plan(flow)
     assert why_it_waits(planned, "desk", repeats) == ""
-    assert waits_for_nothing(planned, repeats) == {"desk"}, "a receiver without a key recognises nothing"
+    assert waits_for_nothing(planned, repeats) == {"desk"}
+
+
+@pytest.mark.parametrize(
+    "sink",
+    [
+        desk(key=None),
+        SimpleNamespace(**{**vars(ANY), "capabilities": SinkCapabilities(identified_by=("k",))}),
+    ],
+    ids=["without a key", "with a ledger"],
+)
+def test_a_sink_of_another_kind_waits(sink: Any) -> None:
+    """A ledger that knew steps ahead of the log would meet other steps after a crash."""
+    flow = bl.Dataflow("flow")
+    flow.source("one", rows()).sink("desk", sink)
+    planned = plan(flow)
+    assert waits_for_nothing(planned, repeats) == frozenset()
+    assert plan_of(planned, {}).unawaited == {}
 
 
 @pytest.mark.parametrize(("before", "said"), WAITS.values(), ids=WAITS)
@@ -113,8 +141,20 @@ def test_what_spark_finds_in_a_plan_counts_too() -> None:
     assert waits_for_nothing(planned, not_again) == frozenset()
 
 
-def test_rows_that_no_one_keeps_are_kept_before_such_a_sink_too() -> None:
-    """The store keeps pushed rows before an at-least-once sink, so that they come again as they were."""
+def identity_of_desk(sink: Any) -> Any:
     flow = bl.Dataflow("flow")
-    flow.source("one", bl.push("k INT NOT NULL", ack="stable")).sink("desk", desk())
-    assert not plan(flow).keeps_no_rows("one")
+    flow.source("one", rows()).sink("desk", sink)
+    return identity_in_memory(plan(flow))["sink desk"]
+
+
+def test_what_a_receiver_knows_rows_by_is_a_part_of_the_program() -> None:
+    plain = {"reads": "one", "key": [], "account": False}
+    assert identity_of_desk(desk(key=None)) == plain, "a program without keys is the one that stores have"
+    assert identity_of_desk(desk(key=["k", "v"])) == {**plain, "identified_by": ["k", "v"], "requests": "of rows"}
+
+    def posted(**options: Any) -> Any:
+        return identity_of_desk(bl.http_post("http://127.0.0.1:1/", **options))
+
+    assert posted(rows_per_request=1) == plain
+    assert posted(key=["k"])["requests"] == posted(key=["k"], rows_per_request=2)["requests"] == "of rows"
+    assert posted(key=["k"], rows_per_request=1)["requests"] == "of a row"

@@ -63,10 +63,16 @@ def test_rows_that_have_an_order_keep_it_and_say_so_where_they_do_not() -> None:
     made = flow.source("made", bl.generator({"k": "id"}, rows_per_step=1))
     one.merge("some", made).transform("more", same).sink("some_out", bl.parquet("some"))
     one.merge("gathered", other).group_by("k").agg("sums", "any column").sink("sums_out", bl.parquet("sums"))
+    one.merge("recognised", other).sink("desk", bl.foreach(lambda rows, step: None, key=["k"]))
     planned = plan(flow)
     operators = [each for unit in planned.units.values() for each in unit.operators]
     merges = {each.name: each.timing for each in operators if each.kind == "merge"}
-    assert merges == {"kept": Timing.ARRIVAL, "some": Timing.ARRIVAL, "gathered": Timing.GATHERED}
+    assert merges == {
+        "kept": Timing.ARRIVAL,
+        "some": Timing.ARRIVAL,
+        "gathered": Timing.GATHERED,
+        "recognised": Timing.GATHERED,
+    }
     assert (planned.rows["kept"].ordered_within, planned.rows["gathered"].ordered_within) == ("push", None)
 
 

@@ -49,7 +49,7 @@ def plan(flow: Dataflow, *, spark: SparkSession | None = None) -> ProgramReport:
         slots = slots_left(program.plan)
 
         def not_again(unit: str) -> str:
-            return program.units[unit].not_again
+            return program.units[unit].not_again or program.units[unit].by_place
 
         return plan_of(program.plan, program.identity, program.queries, why, slots, not_again)
     finally:

@@ -21,7 +21,7 @@ import xxhash
 from boatlift.connectors.kit import SinkBase, checked_options, held_rows, read_pieces, whole_number
 from boatlift.connectors.kit.http_client import PASSING, is_header
 from boatlift.connectors.kit.row_identities import checked_key, refuse_unidentified, row_identities
-from boatlift.connectors.kit.step_rows import ordered_part
+from boatlift.connectors.kit.step_rows import ordered_part, without_equal_rows
 from boatlift.dataflow.contracts import (
     Delivery,
     HeldRow,
@@ -82,6 +82,7 @@ class DeliveringSink(SinkBase):
         about: Kind, place and options, as `describe` returns them.
         parts: The number of parts of a step, which are delivered at the same time, each in a task of its own.
         identified_by: The columns that identify a row at the receiver; none if a step's number identifies its rows.
+        named_by_row: Whether each request has one row, and the identity of that row as its name.
     """
 
     delivery = Delivery.AT_LEAST_ONCE
@@ -93,16 +94,22 @@ class DeliveringSink(SinkBase):
         parts: int,
         functions: tuple[Callable[..., object], ...] = (),
         identified_by: tuple[str, ...] = (),
+        *,
+        named_by_row: bool = False,
     ) -> None:
         self._deliver, self._about, self._parts, self.functions = deliver, about, parts, functions
-        self._identified_by = identified_by
+        self._identified_by, self._named_by_row = identified_by, named_by_row
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        return SinkCapabilities(runs_jobs=True, twin=self._twin, identified_by=self._identified_by)
+        return SinkCapabilities(
+            runs_jobs=True, twin=self._twin, identified_by=self._identified_by, named_by_row=self._named_by_row
+        )
 
     def _twin(self, folder: Path, name: str) -> SinkTwin:
-        return delivering_twin(folder / name, self._about, self._parts, self._identified_by)
+        return delivering_twin(
+            folder / name, self._about, self._parts, self._identified_by, named_by_row=self._named_by_row
+        )
 
     def describe(self) -> Json:
         return self._about
@@ -132,7 +139,9 @@ class DeliveringSink(SinkBase):
         return Outcome.APPENDED
 
 
-def delivering_twin(place: Path, about: Json, parts: int, identified_by: tuple[str, ...] = ()) -> SinkTwin:
+def delivering_twin(
+    place: Path, about: Json, parts: int, identified_by: tuple[str, ...] = (), *, named_by_row: bool = False
+) -> SinkTwin:
     """Return the twin of a sink without a ledger: each delivery of a part becomes a file, and nothing leaves.
 
     What may be there twice is a part of a step; if rows have identities, a row.
@@ -148,7 +157,7 @@ def delivering_twin(place: Path, about: Json, parts: int, identified_by: tuple[s
                 identity = ", ".join(f"{name} = {row.values[name]}" for name in identified_by)
                 yield replace(row, delivered=(identity, path.stem)) if identity else row
 
-    return SinkTwin(DeliveringSink(_Kept(place), about, parts, (), identified_by), held)
+    return SinkTwin(DeliveringSink(_Kept(place), about, parts, (), identified_by, named_by_row=named_by_row), held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +193,12 @@ class _PartTask:
 
     def __call__(self, number: int) -> bytes:
         owner = self.context
-        rows, texts = ordered_part(read_pieces(self.rows, self.staged), number, self.parts)
+        rows, texts = ordered_part(read_pieces(self.rows, self.staged), number, self.parts, self.identified_by)
         if rows.num_rows:
             sink = f"{owner.dataflow}/{owner.store}/{owner.sink}"
             try:
                 if self.identified_by:
+                    rows, texts = without_equal_rows(rows, texts)
                     identities = row_identities(rows, self.identified_by, owner.sink, self.step)
                     self.deliver(StepPart(owner.sink, sink, self.step, number, rows, texts, identities))
                 else:
@@ -300,7 +310,8 @@ def http_post(
         timeout: Seconds to wait for a connection, and for an answer.
         tries: The attempts at a request before the sink counts as failed. The host then delivers the step again, a few
             times, with backoff.
-        key: The columns that identify a row at the receiver, which ignores a row that it knows; never NULL.
+        key: The columns that identify a row at the receiver, which ignores a row that it knows; never NULL. With
+            `rows_per_request=1` their values go into a header, which proxies may log: name no secret columns.
 
     Raises:
         InvalidError: `[BAD_OPTION]`, `[MISSING_EXTRA]`.
@@ -350,7 +361,7 @@ def http_post(
         "exactly_once_if": f"the receiver ignores {by_row or 'an Idempotency-Key that it knows'}",
     }
     post = _Post(url, shown, format == "lines", dict(headers or {}), rows_per_request, timeout, tries)
-    return DeliveringSink(post, about, parts, (), by)
+    return DeliveringSink(post, about, parts, (), by, named_by_row=bool(by) and rows_per_request == 1)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -372,7 +383,10 @@ class _Post:
             for number, begin in enumerate(range(0, len(part.texts), self.rows)):
                 texts = part.texts.slice(begin, self.rows).to_pylist()
                 body = ("\n".join(texts) + "\n" if self.lines else "[" + ",\n".join(texts) + "]").encode()
-                self._post(pool, f"{part.key}/{self._name(part, number, body)}", body)
+                key = f"{part.key}/{self._name(part, number, body)}"
+                # An identity is made of the user's values, which do not belong in errors and logs.
+                named = f"{number} of part {part.part} of step {part.step} of {part.sink}" if part.identities else key
+                self._post(pool, key, named, body)
 
     def _name(self, part: StepPart, number: int, body: bytes) -> str:
         """Return what names a request of a part.
@@ -385,8 +399,8 @@ class _Post:
             return f"{number}/{xxhash.xxh3_64_hexdigest(body)}"
         return part.identities[number] if self.rows == 1 else xxhash.xxh3_128_hexdigest(body)
 
-    def _post(self, pool: urllib3.PoolManager, key: str, body: bytes) -> None:
-        """Post a body until it is accepted."""
+    def _post(self, pool: urllib3.PoolManager, key: str, named: str, body: bytes) -> None:
+        """Post a body until it is accepted; errors call the request as `named` says."""
         import urllib3
 
         kind = _TYPES["lines" if self.lines else "json"]
@@ -414,12 +428,12 @@ class _Post:
             cause = getattr(error, "reason", None) or error  # the error itself names the whole URL, secrets included
             raise UnavailableError(
                 "SINK_FAILED",
-                f"{self.shown} did not answer request {key}: {_one_line(str(cause))}; the step is delivered again",
+                f"{self.shown} did not answer request {named}: {_one_line(str(cause))}; the step is delivered again",
             ) from None
         if 200 <= answer.status < 300:
             return
         text = _one_line(answer.data.decode(errors="replace"))
-        said = f"{self.shown} answered {answer.status} to request {key}{text and f': {text}'}"
+        said = f"{self.shown} answered {answer.status} to request {named}{text and f': {text}'}"
         if answer.status in PASSING:
             raise UnavailableError("SINK_FAILED", f"{said}; the step is delivered again")
         raise UnavailableError("SINK_REFUSED", f"{said}; correct the receiver, or the options, and run again")

@@ -376,5 +376,6 @@ def another_sink(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> s
     if gone and before and now:
         return f"{name} would lose or change the columns {', '.join(gone)}: give it another name and place"
     was, becomes = old[f"sink {name}"], new[f"sink {name}"]
-    differing = [key for key in {*was, *becomes} - {"reads", "together"} if was.get(key) != becomes.get(key)]
+    free = {"reads", "together", "identified_by", "requests"}  # rows from now on may have other identities
+    differing = [key for key in {*was, *becomes} - free if was.get(key) != becomes.get(key)]
     return f"{name} has another {', '.join(sorted(differing))}: give it another name and place" if differing else ""

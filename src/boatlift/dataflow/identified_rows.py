@@ -12,6 +12,7 @@ from boatlift.dataflow.contracts import Delivery
 from boatlift.dataflow.order import OrderKind, order_of
 from boatlift.dataflow.plan import Plan
 from boatlift.dataflow.policies import Ephemeral
+from boatlift.dataflow.processors import SinkSpec
 from boatlift.dataflow.rows import RowKind
 
 MOST_AHEAD = 256
@@ -31,9 +32,14 @@ def why_it_waits(plan: Plan, sink: str, not_again: Callable[[str], str]) -> str:
     return next(_reasons(plan, unit, not_again), "")
 
 
+def recognises_rows(spec: SinkSpec) -> bool:
+    """Return whether the receiver of a sink recognises rows, and no ledger counts its steps."""
+    return spec.sink.delivery is Delivery.AT_LEAST_ONCE and bool(spec.sink.capabilities.identified_by)
+
+
 def waits_for_nothing(plan: Plan, not_again: Callable[[str], str]) -> frozenset[str]:
     """Return the sinks that wait for no log."""
-    able = (name for name, each in plan.sinks.items() if each.sink.capabilities.identified_by)
+    able = (name for name, each in plan.sinks.items() if recognises_rows(each))
     return frozenset(name for name in able if not why_it_waits(plan, name, not_again))
 
 
@@ -47,7 +53,7 @@ def _reasons(plan: Plan, name: str, not_again: Callable[[str], str]) -> Iterator
         order, why = order_of(operator)
         if order is OrderKind.DIVERGENT:
             yield f"{operator.name} {why}"
-        elif order is OrderKind.CONVERGENT or operator.rereads_source:
+        elif order is OrderKind.CONVERGENT:
             yield f"{operator.name} gives rows that depend on how its input came in steps"
     if why := not_again(name):
         yield why
@@ -61,5 +67,3 @@ def _reasons_of_source(plan: Plan, name: str) -> Iterator[str]:
     source = plan.sources[name].source
     if source.delivery is not Delivery.EXACTLY_ONCE or source.capabilities.rescannable is None:
         yield f"{name} cannot be read again under another division"
-    elif plan.keeps_no_rows(name):
-        yield f"{name} keeps no rows: its clients bring them again"

@@ -107,6 +107,10 @@ def identity_of(
             identity[f"sink {name}"]["account"] = False
         if sink.sink.capabilities.refuses_duplicates:
             identity[f"sink {name}"]["unique"] = True  # the sink refuses a second row of a key
+        if by := sink.sink.capabilities.identified_by:
+            # A receiver knows the rows that it has by these columns alone, and by such requests.
+            identity[f"sink {name}"]["identified_by"] = list(by)
+            identity[f"sink {name}"]["requests"] = "of a row" if sink.sink.capabilities.named_by_row else "of rows"
         if plan.unit_of_sink(name).timing is Timing.BATCH:
             # An older version counted the epochs of the batch's input, and its stores must not match.
             identity[f"sink {name}"]["counts"] = "epochs of the batch"

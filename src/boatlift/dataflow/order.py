@@ -41,8 +41,9 @@ def with_gathering(processors: Mapping[str, Processor], rows: Mapping[str, Rows]
     """Return the processors of a dataflow, with merges that gather where nothing behind them minds the order of rows.
 
     What minds it: an operator whose rows depend on how its input comes in steps (`Operator.of_steps`), a table that is
-    looked up, a sink that keeps the newest row of each key, and one that gets rows in the order of their source. Behind
-    an operator with state nothing does: it gives changes, which depend on the epochs, and these are recorded.
+    looked up, a sink that keeps the newest row of each key, and one that gets rows in the order of their source, unless
+    its receiver recognises rows: that may get them again, out of order. Behind an operator with state nothing does: it
+    gives changes, which depend on the epochs, and these are recorded.
     """
     readers: dict[str, list[Processor]] = {name: [] for name in processors}
     for processor in processors.values():
@@ -52,7 +53,7 @@ def with_gathering(processors: Mapping[str, Processor], rows: Mapping[str, Rows]
     def minds(name: str, reader: Processor) -> bool:
         if isinstance(reader, SinkSpec):
             newest = reader.sink.key is not None and rows[name].kind is RowKind.APPEND
-            return newest or has_order(name)
+            return newest or (has_order(name) and not reader.sink.capabilities.identified_by)
         assert isinstance(reader, Operator)
         by_arrival = reader.timing is Timing.ARRIVAL
         if name in reader.looks_up or (reader.of_steps and not by_arrival):

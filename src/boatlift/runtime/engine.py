@@ -162,6 +162,9 @@ class Engine(Protocol):
     def not_again(self, unit: str) -> str:
         """Return why the steps of a unit cannot be executed again, divided in another way; empty if they can."""
 
+    def by_place(self, unit: str) -> str:
+        """Return why rows of a unit depend on their places in a step's input; empty if they do not."""
+
     def gives_rows(self, unit: str, program: Mapping[str, Any]) -> bool:
         """Return whether a state of a unit that another program has recorded gives all rows of the unit then.
 

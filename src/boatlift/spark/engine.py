@@ -110,6 +110,9 @@ class SparkEngine:
     def not_again(self, unit: str) -> str:
         return self._program.units[unit].not_again
 
+    def by_place(self, unit: str) -> str:
+        return self._program.units[unit].by_place
+
     def gives_rows(self, unit: str, program: Mapping[str, Any]) -> bool:
         compiled, entry = self._program.units[unit], f"processor {unit}"
         if kernel_with_rows(compiled) is None or entry not in program:

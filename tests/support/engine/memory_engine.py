@@ -134,6 +134,9 @@ class MemoryEngine:
     def not_again(self, unit: str) -> str:
         return self.not_at_once(unit)
 
+    def by_place(self, _unit: str) -> str:
+        return ""
+
     def gives_rows(self, _unit: str, _program: Mapping[str, Any]) -> bool:
         return False
 

@@ -16,7 +16,7 @@ shows the parts in use.
 | `SinkWrapper`, `SourceWrapper` | connectors around connectors |
 | `kit.tasks`: `guarded`, `job_parameters`, `parts_of_tasks` | code that runs in Spark's tasks; imports PySpark |
 | `kit.tasks`: `run_in_tasks`, `session_of_process` | sinks whose `commit` runs a job |
-| `kit.step_rows`: `ordered_part` | sinks: parts and order of a step's rows that depend on the rows alone |
+| `kit.step_rows`: `ordered_part`, `without_equal_rows` | sinks: parts and order that depend on the rows alone |
 | `kit.row_identities`: `row_identities`, `checked_key` | at-least-once sinks: what a receiver knows a row by |
 | `kit.text_forms`, `kit.text_rows` | sources of text: texts as values and rows |
 | `kit.json_values` | sources of JSON text: rows, bad rows, and reasons |

@@ -54,7 +54,8 @@ def row_identities(rows: pa.Table, key: Sequence[str], sink: str, step: int) -> 
 
     Raises:
         DataError: `[NULL_KEY]`.
-        InvalidError: `[DUPLICATE_KEY]` two rows have one identity, and the receiver would ignore one of them.
+        InvalidError: `[DUPLICATE_KEY]` two rows have one identity, and the receiver would ignore one of them. Equal
+            rows have gone before (`without_equal_rows`).
 
     Examples:
         >>> import pyarrow as pa
@@ -75,15 +76,15 @@ def row_identities(rows: pa.Table, key: Sequence[str], sink: str, step: int) -> 
         for batch in rows.select(list(key)).to_batches()
         for text in json_objects(batch.schema.names, batch.columns)
     ]
-    found = ["/".join(map(_text, json.loads(text).values())) for text in texts]
+    # A decimal has more digits than a float.
+    found = ["/".join(map(_text, json.loads(text, parse_float=str).values())) for text in texts]
     identities = [each if len(each) <= LONGEST else xxhash.xxh3_128_hexdigest(each.encode()) for each in found]
     if len(set(identities)) < len(identities):
-        seen = set[str]()
-        twice = next(each for each in identities if each in seen or seen.add(each))  # type: ignore[func-returns-value]
         raise InvalidError(
             "DUPLICATE_KEY",
-            f"two rows of {sink} at step {step} have the key {', '.join(key)} = {twice}, and the receiver would ignore "
-            "one of them: name further columns in key, or leave key out",
+            f"two rows of {sink} at step {step} have the same {', '.join(key)} and differ in other columns, and the "
+            f"receiver would ignore one of them: leave the step out with --skip {sink}:{step}, then name further "
+            "columns in key, or leave key out",
         )
     return identities
 

@@ -64,14 +64,16 @@ def _in_order(rows: pa.Table) -> Iterator[dict[str, Any]]:
         yield from pa.RecordBatch.from_arrays(texts, names=batch.schema.names).to_pylist()
 
 
-def ordered_part(pieces: Sequence[pa.Table], number: int, parts: int) -> tuple[pa.Table, pa.ChunkedArray]:
+def ordered_part(
+    pieces: Sequence[pa.Table], number: int, parts: int, key: Sequence[str] = ()
+) -> tuple[pa.Table, pa.ChunkedArray]:
     """Return one of several parts of a step's rows, ordered by their JSON text, and that text.
 
     Spark may return the rows of a step that is executed again in another order, from another number of tasks. A
     receiver that knows a request by its key must get the same bytes under the same key.
 
     Law: for the same rows the result is the same, whatever their order and their division into pieces. Each row is in
-    exactly one part, and equal rows are in the same part.
+    exactly one part, and equal rows are in the same part; with a key, all rows with equal key columns are.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -82,12 +84,25 @@ def ordered_part(pieces: Sequence[pa.Table], number: int, parts: int) -> tuple[p
     for piece in pieces:
         for batch in piece.to_batches():
             text = json_objects(batch.schema.names, batch.columns)
-            mine = _of_part(text, number, parts)
+            of_key = json_objects(list(key), [batch.column(name) for name in key]) if key and parts > 1 else text
+            mine = _of_part(of_key, number, parts)
             rows.append(batch.take(mine))
             texts.append(text.take(mine))
     text = pa.chunked_array(texts, pa.string())
     order = pc.sort_indices(text)
     return pa.Table.from_batches(rows, pieces[0].schema).take(order), text.take(order)
+
+
+def without_equal_rows(rows: pa.Table, texts: pa.ChunkedArray) -> tuple[pa.Table, pa.ChunkedArray]:
+    """Return the rows and the texts of `ordered_part`, with each row once, however often it was there."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    if len(texts) < 2:
+        return rows, texts
+    other = pc.not_equal(texts.slice(1), texts.slice(0, len(texts) - 1)).to_numpy()
+    kept = np.flatnonzero(np.concatenate(([True], other)))
+    return (rows, texts) if len(kept) == len(texts) else (rows.take(kept), texts.take(kept))
 
 
 def _of_part(texts: pa.StringArray, number: int, parts: int) -> pa.Array:

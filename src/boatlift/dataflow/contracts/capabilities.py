@@ -398,6 +398,7 @@ class SinkCapabilities:
         twin: Makes the sink's twin below a folder, under a name of its own, for crash tests; None if it has none.
         identified_by: The columns that identify a row at the receiver of an at-least-once sink; empty if a step's
             number identifies its rows. Law: a row that comes again, in whatever step, comes with the same identity.
+        named_by_row: Whether each request has one row, and the identity of that row as its name.
     """
 
     parts: int = 1
@@ -417,3 +418,4 @@ class SinkCapabilities:
     shares_transaction: SharesTransaction | None = None
     twin: Callable[[Path, str], SinkTwin] | None = None
     identified_by: tuple[str, ...] = ()
+    named_by_row: bool = False

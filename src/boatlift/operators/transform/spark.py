@@ -58,6 +58,7 @@ def compile_transform(operator: Transform, inputs: Sequence[Columns], kit: Kit) 
     kit.pin(frame)
     plain = frame.drop(POSITION) if positioned else frame
     python, keys = calls_python(frame), _keys(plain, rows, takes, kit)
+    by_place = takes.positioned and _computes_with_position(plain)
     return CompiledTransform(
         columns=Columns(
             operator.name,
@@ -70,16 +71,17 @@ def compile_transform(operator: Transform, inputs: Sequence[Columns], kit: Kit) 
             without_watermark=takes.without_watermark,
             watermark_column=None if takes.watermark_column is None else passed_on(frame, takes.watermark_column),
         ),
-        fingerprint=_fingerprint(operator, takes, plain, kit),
+        fingerprint=_fingerprint(operator, takes, plain, kit, by_place=by_place),
         calls_python=python,
         libraries=libraries(frame) if python else {},
         keys=keys if takes.changes else None,
+        by_place=by_place,
         transform=operator,
         takes=takes,
     )
 
 
-def _fingerprint(transform: Transform, takes: Columns, frame: DataFrame, kit: Kit) -> str:
+def _fingerprint(transform: Transform, takes: Columns, frame: DataFrame, kit: Kit, *, by_place: bool) -> str:
     """Return the hash of a transform's plan.
 
     Rows lose their position when another unit reads them. So the plan is hashed as it is without the position,
@@ -87,7 +89,7 @@ def _fingerprint(transform: Transform, takes: Columns, frame: DataFrame, kit: Ki
     """
     if not transform.deterministic:
         return code_hash(transform.function)  # its plan may differ every time
-    if takes.positioned and not _computes_with_position(frame):
+    if takes.positioned and not by_place:
         bare = replace(takes, positioned=False)
         try:
             with step_context(_context(transform, bare, StepClock(0, 0))):

@@ -168,12 +168,15 @@ def _perhaps_renamed(planned: Plan, known: LogHistory, message: str) -> Iterator
             yield new, old
 
 
-def admit(progress: MachineProgress, history: LogHistory, now: Mapping[str, Any]) -> list[Record]:
+def admit(progress: MachineProgress, history: LogHistory, now: Mapping[str, Any], *, shown_ahead: bool) -> list[Record]:
     """Accept this process's environment, unless it has changed and steps must be replayed.
 
     Steps are replayed under the versions and settings under which they were executed, or not at all. After a clean
     stop, recorded input beyond a checkpoint was never executed. But a unit that keeps no state, or logs only its
     inputs, executes its steps again even then.
+
+    Args:
+        shown_ahead: Whether receivers may have rows of steps that the log lacks: these are executed again, too.
 
     Returns:
         The records that must be durable before the run has any effect.
@@ -185,7 +188,7 @@ def admit(progress: MachineProgress, history: LogHistory, now: Mapping[str, Any]
     if not changed:
         return []
     again = progress.repeating()
-    if again or (not history.resumed and progress.has_recorded_input()):
+    if again or shown_ahead or (not history.resumed and progress.has_recorded_input()):
         first = (
             f"run {' and '.join(again)} once under the recorded environment by `Lazy(every=1)`, which keeps its "
             f"state, to a clean stop"

@@ -20,8 +20,8 @@ from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
 
 CARRIED = (
-    "the last run has not stopped cleanly, and sinks may hold steps whose determinants are not in the log: run the "
-    "program of the store once with --available-now, which records them, then change it"
+    "the last run has not stopped cleanly, and sinks or receivers may hold rows of steps that are not in the log: run "
+    "the program of the store once with --available-now, which records such steps, then change it"
 )
 
 

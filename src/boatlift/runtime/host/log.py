@@ -190,7 +190,7 @@ class LogCalls:
         return known.result()
 
     def submit(self, record: Record) -> bool:
-        """Write a record behind all that was submitted, and return at once, unless `MOST_AHEAD` such are under way.
+        """Write a record behind all that was submitted, and return at once, until `MOST_AHEAD` such are under way.
 
         Returns:
             False: the record is not durable yet.
@@ -202,7 +202,7 @@ class LogCalls:
         with self._submitting:
             self._writer.submit([record], partial(complete, known))
             self._ahead.append(known)
-            oldest = self._ahead.popleft() if len(self._ahead) > MOST_AHEAD else None
+            oldest = self._ahead.popleft() if len(self._ahead) >= MOST_AHEAD else None
         if oldest is not None:
             oldest.result()
         return False

@@ -50,7 +50,7 @@ def carriers_of(engine: Engine, store: Store) -> frozenset[str]:
 
 def unawaited_of(engine: Engine) -> frozenset[str]:
     """Return the sinks that wait for no log: their receivers recognise rows that come again in other steps."""
-    return waits_for_nothing(engine.plan, engine.not_again)
+    return waits_for_nothing(engine.plan, lambda unit: engine.not_again(unit) or engine.by_place(unit))
 
 
 def _note(note: Callable[[int], bytes], keeps: KeepsNote) -> bytes:

@@ -428,7 +428,8 @@ class OwnershipTerm:
 
     def _record_beginning(self, progress: MachineProgress, delivered: Iterable[SinkCommit]) -> RecordedSteps:
         """Record what this run changes before any effect of it can be seen, and report where it begins."""
-        admitted = admit(progress, self._history, self._engine.environment())
+        ahead = self._may_be_carried and bool(self._unawaited)
+        admitted = admit(progress, self._history, self._engine.environment(), shown_ahead=ahead)
         positions = self._commits.news_for(self._history.committed)
         records = [*admitted, *delivered, *positions, *self._overrides.take()]
         begins = self._may_be_carried or self._shows_ahead or self._depths  # tails count of the newest begun owner

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from boatlift.dataflow import Delivery, Ephemeral, History, Lazy, Plan, Timing, Unit, batch_of
-from boatlift.dataflow.identified_rows import why_it_waits
+from boatlift.dataflow.identified_rows import recognises_rows, why_it_waits
 from boatlift.dataflow.order import OrderKind, order_of
 from boatlift.dataflow.processors import Processor, SinkSpec, SourceSpec, describe_policy
 from boatlift.dataflow.rows import RowKind
@@ -222,7 +222,7 @@ def plan_of(
         unawaited={
             name: why_it_waits(planned, name, not_again)
             for name, each in planned.sinks.items()
-            if each.sink.capabilities.identified_by
+            if recognises_rows(each)
         },
         rates=determinant_rates(planned),
     )

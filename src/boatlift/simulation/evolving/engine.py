@@ -90,6 +90,10 @@ class EvolvingEngine:
         """Return an empty text: all steps can be executed again."""
         return ""
 
+    def by_place(self, _unit: str) -> str:
+        """Return an empty text: no row depends on its place."""
+        return ""
+
     # -- sources
 
     def first_cursor(self, source: str) -> Json:

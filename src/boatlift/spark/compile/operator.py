@@ -167,6 +167,7 @@ class Compiled(ABC):
         in_words: The jobs of a step of a query, for people.
         compares: Whether rows may be compared, so that they can hold no maps.
         own_state: The state and the code of a user's processor; None of other operators.
+        by_place: Whether it computes with `_position`.
     """
 
     row_wise: ClassVar[bool] = False
@@ -183,6 +184,7 @@ class Compiled(ABC):
     in_words: tuple[str, ...] = ()
     compares: bool = True
     own_state: OwnState | None = None
+    by_place: bool = False
 
     @property
     def layout(self) -> str:

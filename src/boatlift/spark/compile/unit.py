@@ -85,6 +85,12 @@ class CompiledUnit:
         return f"{asks[0]} gives other rows each time that it is executed" if asks else ""
 
     @property
+    def by_place(self) -> str:
+        """Why its rows depend on their places in a step's input; empty if they do not."""
+        placed = [name for name, each in self.operators.items() if each.by_place]
+        return f"{placed[0]} computes with _position, which another division may change" if placed else ""
+
+    @property
     def columns(self) -> Columns:
         """The columns of the unit's rows."""
         return without_position(_columns(self.unit.body, self.leaves, self.operators))
