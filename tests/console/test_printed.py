@@ -326,7 +326,7 @@ def test_the_plan_tells_which_receivers_wait_for_nothing_and_why_others_wait(
     rows.transform("timed", lambda df: df.withColumn("at", bl.now())).sink("clocks", posts())
     show_plan(flow, as_json=False)
     text = " ".join(capsys.readouterr().out.split())
-    assert "Wait for nothing: desk. Their receivers recognise rows by key; after a crash the rows that" in text
+    assert "Wait for nothing: desk. The receiver recognises rows by key; after a crash the rows that" in text
     why = "timed uses bl.now(), bl.rand() or bl.uuid(), which are each step's own"
     assert f"Receivers that recognise rows, and wait for the log because {why}: clocks" in text
     assert bl.plan(flow).unawaited == {"desk": "", "clocks": why}

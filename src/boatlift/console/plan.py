@@ -321,8 +321,8 @@ def _show_unawaited(report: ProgramReport) -> None:
             show(f"\nReceivers that recognise rows, and wait for the log because {why}: {names}")
         else:
             show(
-                f"\n[bold]Wait for nothing[/bold]: {names}. Their receivers recognise rows by key; after a crash the "
-                f"rows that the log does not know come again, those of {MOST_AHEAD} steps at most"
+                f"\n[bold]Wait for nothing[/bold]: {names}. The receiver recognises rows by key; after a crash "
+                f"the rows that the log does not know come again, those of {MOST_AHEAD} steps at most"
             )
 
 

@@ -21,7 +21,8 @@ from boatlift.storage.records.history import LogHistory
 
 CARRIED = (
     "the last run has not stopped cleanly, and sinks or receivers may hold rows of steps that are not in the log: run "
-    "the program of the store once with --available-now, which records such steps, then change it"
+    "the program of the store once with --available-now, which records such steps (with --skip SINK:STEP if a sink "
+    "refuses one), then change it"
 )
 
 
