@@ -31,7 +31,7 @@ TESTS = "".join(
 
 RUN_BY = {
     "# visits.py": "test_the_first_program_prints_what_is_printed_below_it",
-    "pip install": "test_the_first_program_prints_what_is_printed_below_it",
+    "python3 -m venv": "test_the_first_program_prints_what_is_printed_below_it",
     "trips = flow.source": "test_bad_rows_go_where_is_said",
     "import os": "test_late_flights_are_delivered",
     "named = flights.transform": "test_late_flights_are_posted_row_by_row",

@@ -73,7 +73,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 def test_the_first_program_prints_what_is_printed_below_it(tmp_path: Path) -> None:
     (tmp_path / "visits.py").write_text(block_of_file("visits.py").text, encoding="utf-8")
     (shell,) = blocks("Boatlift", "sh")
-    _, run, *printed = shell.text.splitlines()
+    _, _, run, *printed = shell.text.splitlines()
     binaries = f"{Path(sys.prefix, 'bin')}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["sh", "-ec", run],

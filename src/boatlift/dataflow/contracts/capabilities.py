@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from boatlift.dataflow.contracts.pushed import Pushable, StoreBacked
 from boatlift.dataflow.contracts.twins import BoundedInput, SinkTwin
@@ -176,9 +176,8 @@ class ParameterizedRead(Protocol):
         """
 
 
-@runtime_checkable
 class LeavesOutColumns(Protocol):
-    """A reading task, as `FrameOfTask` takes it, that can leave columns out: a large step reads those of its query.
+    """A reading task, as `FrameOfTask` takes it, that can leave columns out: it has a method `narrowed`.
 
     Law: the rows are those of the task itself, without the other columns.
     """

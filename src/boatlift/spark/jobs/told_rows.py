@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -12,7 +11,6 @@ from pyspark.sql.types import StructField, StructType
 
 from boatlift.dataflow import FrameOfTask
 from boatlift.dataflow.columns import POSITION, quoted
-from boatlift.dataflow.contracts import LeavesOutColumns
 from boatlift.runtime.machine.instructions import Message
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.inputs import Inputs
@@ -109,13 +107,13 @@ class ToldRows:
         assert read is not None
 
         def frame(task: ArrowTask, columns: StructType) -> DataFrame:
-            reading: Any = task
-            if isinstance(reading, LeavesOutColumns):
-                self._narrowable.add(name)
-            if needed is None or name not in self._narrowable:
+            narrowed: Callable[[Collection[str]], ArrowTask] | None = getattr(task, "narrowed", None)
+            if narrowed is not None:
+                self._narrowable.add(name)  # see `LeavesOutColumns`
+            if needed is None or narrowed is None:
                 return frame_of(ReadsToldSource(name, task), columns)
             kept = StructType([each for each in columns if each.name in needed])
-            rows = frame_of(ReadsToldSource(name, reading.narrowed(needed)), kept)
+            rows = frame_of(ReadsToldSource(name, narrowed(needed)), kept)
             return rows.select(*(_read_or_null(each, needed) for each in columns))
 
         return read.load_parameterized(self._inputs.spark, frame)
