@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from boatlift.connectors import parquet, sqlite
 from boatlift.connectors.kit.shown_values import MOST_CHARACTERS, MOST_COLUMNS
 from boatlift.connectors.parquet import shown as parquet_shown
 from boatlift.connectors.shown import ROW_READERS
+from boatlift.connectors.sqlite import shown as sqlite_shown
+from boatlift.connectors.sqlite.table import undisturbed
 from boatlift.dataflow.contracts import Sink, SinkContext, SinkPlace, place_in
 from boatlift.errors import BoatliftError, DataError, UnavailableError
 from connectors.conformance import STORE
@@ -150,10 +156,83 @@ def test_a_damaged_place_is_told(make: Any, tmp_path: Path) -> None:
         out.shown()
 
 
-def test_a_bucket_is_not_read(tmp_path: Path) -> None:
-    place = SinkPlace("flow", "out", STORE, {"kind": "parquet", "path": "s3://bucket/out"})
-    with pytest.raises(UnavailableError, match="the console reads no bucket"):
-        ROW_READERS["parquet"](place, 0, 200)
+def test_a_bucket_is_not_read() -> None:
+    described = place_in(parquet("s3://bucket/out").describe())
+    with pytest.raises(UnavailableError, match=r"\[SINK_FAILED\] the console reads no bucket: read s3://bucket/out"):
+        ROW_READERS["parquet"](SinkPlace("flow", "out", STORE, described), 0, 200)
+
+
+@pytest.mark.parametrize(
+    ("place", "lacks"),
+    [
+        ({"kind": "parquet"}, "path"),
+        ({"kind": "parquet", "path": 7}, "path"),
+        ({"kind": "sqlite", "table": "t", "key": ["k"]}, "path"),
+        ({"kind": "sqlite", "path": "out.db", "key": ["k"]}, "table"),
+        ({"kind": "sqlite", "path": "out.db", "table": "t"}, "key"),
+        ({"kind": "sqlite", "path": "out.db", "table": "t", "key": "k"}, "key"),
+        ({"kind": "sqlite", "path": "out.db", "table": "t", "key": [1]}, "key"),
+    ],
+)
+def test_a_sink_of_a_program_that_describes_itself_otherwise_is_refused_in_words(
+    place: dict[str, Any], lacks: str
+) -> None:
+    with pytest.raises(UnavailableError, match=rf"\[SINK_FAILED\] sink out .*{place['kind']}, without the {lacks} of"):
+        ROW_READERS[place["kind"]](SinkPlace("flow", "out", STORE, place), 0, 200)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("make", [table, folder_of])
+def test_a_place_that_this_user_may_not_read_is_told(make: Any, tmp_path: Path) -> None:
+    out = make(tmp_path)
+    out.put((1, "one", 0.5, None))
+    tmp_path.chmod(0o700)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(UnavailableError, match=r"\[SINK_FAILED\].*Permission denied"):
+            out.shown()
+    finally:
+        os.seteuid(0)
+
+
+def test_a_large_table_is_not_counted_and_its_pages_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_shown, "MOST_COUNTED", 3)
+    out = table(tmp_path)
+    out.put(*((n, "x", 0.5, None) for n in range(3)))
+    assert (out.shown().total, out.shown(0, 2).more, out.shown(2, 2).more) == (3, True, False)
+    out.put((3, "x", 0.5, None))
+    assert (out.shown().total, out.shown(0, 2).more, out.shown(2, 2).more) == (None, True, False)
+
+
+def test_a_file_of_a_step_is_counted_once_and_one_in_its_place_again(tmp_path: Path) -> None:
+    out = folder_of(tmp_path)
+    for step in range(3):
+        out.put((step, "x", 0.5, None))
+    assert out.shown().total == 3
+    before = parquet_shown._counted.cache_info().misses
+    assert out.shown().total == 3
+    assert parquet_shown._counted.cache_info().misses == before
+    files = [tmp_path / "out" / f"step-{n:012}.parquet" for n in (1, 2)]
+    pq.write_table(pa.concat_tables([pq.read_table(files[1])] * 4), files[0])
+    assert out.shown().total == 6
+
+
+def test_a_table_that_is_written_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    out = table(tmp_path)
+    out.put((1, "one", 0.5, None))
+    out.sink.close()
+    found: list[list[Any]] = []
+
+    def read(database: sqlite3.Connection) -> list[Any]:
+        found.append(database.execute("SELECT k FROM t").fetchall())
+        if len(found) == 1:
+            with closing(sqlite3.connect(tmp_path / "out.db")) as other:
+                other.execute("INSERT INTO t (k) VALUES (2)")
+                other.commit()
+        return found[-1]
+
+    assert undisturbed(tmp_path / "out.db", read) == [(1,), (2,)]
+    assert not (tmp_path / "out.db-wal").exists()
 
 
 def test_a_look_writes_nothing(tmp_path: Path) -> None:

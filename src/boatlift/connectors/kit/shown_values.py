@@ -6,7 +6,11 @@ import json
 from collections.abc import Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
+
+from boatlift.dataflow.contracts import SinkPlace
+from boatlift.errors import UnavailableError
 
 MOST_COLUMNS = 100
 
@@ -14,6 +18,38 @@ MOST_CHARACTERS = 1_000
 """A longer text is cut, and ends with `…`."""
 
 _AHEAD = 400  # bytes of a binary value that are shown
+
+
+def named_in(of: SinkPlace, name: str) -> str:
+    """Return an entry of a sink's place that is a text.
+
+    Examples:
+        >>> named_in(SinkPlace("flights", "out", "0" * 32, {"kind": "parquet", "path": "/data/out"}), "path")
+        '/data/out'
+
+    Raises:
+        UnavailableError: `[SINK_FAILED]` there is none: a sink of a program's own has described itself otherwise.
+    """
+    value = of.place.get(name)
+    if isinstance(value, str) and value:
+        return value
+    raise lacking(of, name)
+
+
+def lacking(of: SinkPlace, name: str) -> UnavailableError:
+    """Return the error about a place that does not tell where rows are."""
+    kind = of.place.get("kind")
+    return UnavailableError(
+        "SINK_FAILED",
+        f"sink {of.sink} describes itself as {kind}, without the {name} of its rows: read them with a program of yours",
+    )
+
+
+def not_here(path: Path) -> UnavailableError:
+    """Return the error about a place that is not there."""
+    return UnavailableError(
+        "SINK_FAILED", f"there is no {path} on this computer: run boatlift console where the sink is"
+    )
 
 
 def shown_row(values: Sequence[Any]) -> list[str | None]:

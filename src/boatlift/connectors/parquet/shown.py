@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from boatlift.connectors.kit.shown_values import MOST_COLUMNS, shown_row
+from boatlift.connectors.kit.shown_values import MOST_COLUMNS, named_in, not_here, shown_row
 from boatlift.connectors.parquet.folder import StepFolder, io_errors
 from boatlift.dataflow.contracts import ShownRows, SinkPlace
 from boatlift.errors import DataError, UnavailableError
@@ -27,15 +28,13 @@ _AT_ONCE = 1_000  # rows that are read of a file at the same time
 
 def rows_of_folder(of: SinkPlace, begin: int, limit: int) -> ShownRows:
     """Return rows of a sink's folder; a `RowReader`."""
-    place = str(of.place["path"])
+    place = named_in(of, "url" if "url" in of.place else "path")
     if re.match(r"\w+://", place):
         raise UnavailableError("SINK_FAILED", f"the console reads no bucket: read {place} with a program of yours")
     path = Path(place)
-    if not path.is_dir():
-        raise UnavailableError(
-            "SINK_FAILED", f"there is no {path} on this computer: run boatlift console where the sink is"
-        )
     with io_errors(path):
+        if not path.is_dir():
+            raise not_here(path)
         folder = StepFolder(path, FileSystem())
         owner = folder.identity()
         if owner is None or (owner.dataflow, owner.sink, owner.store) != (of.dataflow, of.sink, of.store):
@@ -54,15 +53,15 @@ def _rows(folder: StepFolder, steps: list[int], begin: int, limit: int) -> Shown
     passed = total = 0
     more = False
     for step in reversed(steps):
-        file = pq.ParquetFile(folder.step_path(step))
-        held = file.metadata.num_rows
-        names = names or file.schema_arrow.names
+        path = folder.step_path(step)
+        held = _rows_in(path)
+        names = names or pq.read_schema(path).names
         total += held
         if passed + held <= begin:
             passed += held
         elif len(rows) < limit:
             skip = max(0, begin - passed)
-            taken = list(_some(file, step, names[: MOST_COLUMNS - 1], skip, limit - len(rows)))
+            taken = list(_some(pq.ParquetFile(path), step, names[: MOST_COLUMNS - 1], skip, limit - len(rows)))
             rows += taken
             passed += held
             more = more or skip + len(taken) < held
@@ -80,6 +79,16 @@ def _rows(folder: StepFolder, steps: list[int], begin: int, limit: int) -> Shown
         total=total if counted else None,
         more=more,
     )
+
+
+def _rows_in(path: Path) -> int:
+    found = path.stat()
+    return _counted(path, found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(10 * MOST_FILES)
+def _counted(path: Path, inode: int, modified: int, size: int) -> int:  # noqa: ARG001 - a file in its place is another
+    return int(pq.read_metadata(path).num_rows)
 
 
 def _some(file: pq.ParquetFile, step: int, names: list[str], skip: int, limit: int) -> Iterator[list[str | None]]:

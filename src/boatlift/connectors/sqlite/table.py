@@ -26,12 +26,12 @@ All other types are refused with `[TYPE_REFUSED]`: cast them.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -47,6 +47,8 @@ FORMAT = 1
 
 KEPT_STEPS = 65_536
 """The steps of a sink in the ledger, some 6 MB: a replay of older steps is not compared."""
+
+_T = TypeVar("_T")
 
 _AT_ONCE = 100_000  # rows that are Python objects at the same time
 
@@ -323,10 +325,34 @@ def _in_order(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     return rows.take(pc.sort_indices(rows.select(key), sort_keys=[(name, "ascending") for name in key]))
 
 
-def read_only(path: Path) -> sqlite3.Connection:
-    """Open a database that is there, and write nothing, not even files beside it."""
-    how = "mode=ro" if Path(f"{path}-wal").exists() else "immutable=1"
-    return sqlite3.connect(f"file:{quote(str(path))}?{how}", uri=True)
+def undisturbed(path: Path, read: Callable[[sqlite3.Connection], _T]) -> _T:
+    """Return what is read of a database that is there; nothing is written, not even files beside it.
+
+    With a write-ahead log an owner lives, or has died, and SQLite must read both files. Without a log SQLite can read
+    without making files, but does not notice a process that begins to write: what was read meanwhile is read again.
+    """
+    log = Path(f"{path}-wal")
+    while not log.exists():
+        before = _version_of(path)
+        try:
+            found = _read(path, "immutable=1", read)
+        except sqlite3.Error:
+            if _version_of(path) == before and not log.exists():
+                raise
+            continue
+        if _version_of(path) == before and not log.exists():
+            return found
+    return _read(path, "mode=ro", read)
+
+
+def _read(path: Path, how: str, read: Callable[[sqlite3.Connection], _T]) -> _T:
+    with closing(sqlite3.connect(f"file:{quote(str(path))}?{how}", uri=True)) as database:
+        return read(database)
+
+
+def _version_of(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size
 
 
 def owner_of(path: Path, table: str) -> tuple[str, str, str] | None:
@@ -334,15 +360,18 @@ def owner_of(path: Path, table: str) -> tuple[str, str, str] | None:
     if not path.exists():
         return None
     try:
-        with closing(read_only(path)) as database:
-            if not _exists(database, "table", "_boatlift_sinks"):
-                return None
-            found: tuple[str, str, str] | None = database.execute(
-                'SELECT dataflow, sink, store FROM _boatlift_sinks WHERE "table" = ?', (table,)
-            ).fetchone()
-            return found
+        return undisturbed(path, lambda database: _owner_in(database, table))
     except (sqlite3.Error, OSError) as error:
         raise error_of(error, path) from error
+
+
+def _owner_in(database: sqlite3.Connection, table: str) -> tuple[str, str, str] | None:
+    if not _exists(database, "table", "_boatlift_sinks"):
+        return None
+    found: tuple[str, str, str] | None = database.execute(
+        'SELECT dataflow, sink, store FROM _boatlift_sinks WHERE "table" = ?', (table,)
+    ).fetchone()
+    return found
 
 
 def verify_table(path: Path, table: str) -> list[Finding]:

@@ -11,8 +11,8 @@ import msgspec
 
 from boatlift.dataflow.contracts.values import Json
 
-PLACE = ("kind", "path", "table", "key")
-"""What of a sink's description says where its rows are; the rest are options."""
+PLACE = ("kind", "path", "url", "table", "key")
+"""What of a sink's description says where its rows are; the rest are options. A `url` has no password."""
 
 
 class SinkPlace(msgspec.Struct, frozen=True):
