@@ -58,6 +58,45 @@ def test_a_failure_during_a_replay_begins_another() -> None:
     assert [each[0] for each in run.told()] == ["failure", "failure", "replay"]
 
 
+def test_a_failure_during_the_replay_of_a_start_begins_another_that_has_one_end() -> None:
+    run = Run()
+    run.report(Progress("replay", "sums", 1_000, behind=1_001))
+    run.steps(*range(5), replay=True)
+    run.report(Progress("failure", "sums", 5, said="[STEP_FAILED] it failed"))
+    run.steps(*range(3, 1_001), replay=True)
+    run.steps(1_001)
+    assert [each[:3] for each in run.told()] == [("failure", "sums", 5), ("replay", "sums", 1_000)]
+
+
+def test_a_failure_that_cost_no_replay_is_no_cost_of_a_later_one() -> None:
+    run = Run()
+    run.steps(0, 1, 2)
+    run.report(Progress("failure", "sums", 3, said="[STEP_FAILED] it failed"))
+    run.steps(3)  # it was tried again, from the same state
+    run.now += 7_200_000
+    run.report(Progress("failure", "sums", 4, said="[STEP_FAILED] it failed"))
+    run.steps(2, 3, replay=True)
+    assert [each[5] for each in run.told()] == [0.0, 0.0, 20.0]
+
+
+def test_a_replay_that_ended_early_is_no_part_of_a_later_one() -> None:
+    run = Run()
+    run.steps(0, 1, 2, 3)
+    run.report(Progress("failure", "sums", 4, said="[STEP_FAILED] it failed"))
+    run.steps(1, 2, replay=True)
+    run.steps(4)
+    run.now += 7_200_000
+    run.report(Progress("failure", "sums", 5, said="[STEP_FAILED] it failed"))
+    run.steps(3, 4, replay=True)
+    assert [each[4:] for each in run.told()] == [(0, 0.0), (0, 0.0), (2, 20.0)]
+
+
+def test_half_a_character_is_told_as_its_number() -> None:
+    run = Run()
+    run.report(Progress("failure", "sums", 3, said="[STEP_FAILED] a row has \ud83d"))
+    assert run.told()[0][3] == "[STEP_FAILED] a row has \\ud83d"
+
+
 def test_every_report_is_passed_on_and_what_is_kept_is_bounded() -> None:
     run = Run()
     run.steps(*range(3))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from boatlift.connectors.shown import ROW_READERS
+from boatlift.dataflow.contracts import RowReader
 from boatlift.operators import operators_with_status
 from boatlift.web.documents import Documents
 from boatlift.web.server import Console, listener_at
@@ -91,9 +92,9 @@ class Reader:
 
 
 @contextmanager
-def consoling(store: Path | str) -> Iterator[Reader]:
+def consoling(store: Path | str, readers: Mapping[str, RowReader] = ROW_READERS) -> Iterator[Reader]:
     """Serve the console of a store."""
-    documents = Documents(str(store), operators_with_status(), fresh_seconds=LOOK_SECONDS, readers=ROW_READERS)
+    documents = Documents(str(store), operators_with_status(), fresh_seconds=LOOK_SECONDS, readers=readers)
     console = Console(documents, listener_at(("127.0.0.1", 0), print), look_seconds=LOOK_SECONDS)
     console.serve()
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -114,5 +115,7 @@ def test_a_stream_that_is_closed_while_it_sends_has_an_end() -> None:
 
         await events.serve(asyncio.Event().wait, send)  # type: ignore[arg-type]
 
-    asyncio.run(asyncio.wait_for(served(), 30))
+    # On a thread of its own: this one may have the loop of a browser.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, asyncio.wait_for(served(), 30)).result()
     assert [message.get("more_body") for message in sent] == [None, True, False]

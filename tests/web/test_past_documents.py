@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 import urllib.request
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +18,12 @@ from boatlift.api.served import beside_run
 from boatlift.dataflow.contracts import RowReader, ShownRows, SinkPlace
 from boatlift.errors import UnavailableError
 from boatlift.operators import operators_with_status
-from boatlift.storage.journal import Journal
+from boatlift.storage.journal import DAY, Journal
 from boatlift.storage.records.journal import JournalEntry, RunEvent, RunSample
 from boatlift.storage.records.records import Claim
 from boatlift.web.documents import Documents
-from support.engine.hosts import crashed, open_store, run
+from support.console import consoling
+from support.engine.hosts import PATIENCE, crashed, open_store, run
 from support.engine.memory_engine import PROGRAM, MemoryEngine, World
 from support.worlds.logs import claimed
 
@@ -27,8 +31,10 @@ NOW = 1_700_000_060_000
 PLACES = {"all": {"kind": "known", "path": "/out"}, "totals": {"kind": "kafka"}}
 
 
-def given(store: Path, name: str, readers: Mapping[str, RowReader] | None = None, **arguments: str) -> Any:
-    documents = Documents(str(store), operators_with_status(), lambda: NOW, readers=readers)
+def given(
+    store: Path, name: str, readers: Mapping[str, RowReader] | None = None, now: int = NOW, **arguments: str
+) -> Any:
+    documents = Documents(str(store), operators_with_status(), lambda: now, readers=readers)
     return json.loads(documents.get(name, arguments).content)
 
 
@@ -51,6 +57,26 @@ def test_rows_are_those_of_the_reader_of_the_kind(store: Path) -> None:
     assert (found["of"], found["rows"]["order"]) == ("all", "of all from 0, 200")
     assert found["sinks"] == [{"sink": name, **place} for name, place in PLACES.items()]
     assert given(store, "rows", {"known": one_row}, of="all", **{"from": "400"})["rows"]["begin"] == 400
+
+
+def test_slow_rows_keep_no_other_document_waiting(store: Path) -> None:
+    reads, go_on = threading.Event(), threading.Event()
+
+    def slow(of: SinkPlace, begin: int, limit: int) -> ShownRows:
+        reads.set()
+        assert go_on.wait(PATIENCE)
+        return one_row(of, begin, limit)
+
+    with consoling(store, readers={"known": slow}) as reader, ThreadPoolExecutor(1) as thread:
+        shown = thread.submit(reader.document, "rows")
+        try:
+            assert reads.wait(PATIENCE)
+            assert reader.document("status")["dataflow"] == "flow"
+            assert reader.document("log")["records"]
+            assert not shown.done()
+        finally:
+            go_on.set()
+        assert shown.result()["rows"]["order"] == "of all from 0, 200"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +116,9 @@ def test_wrong_arguments_of_rows_are_refused(store: Path, arguments: dict[str, s
 
 def test_a_stopped_run_has_its_last_minutes_and_its_claim_as_a_mark(tmp_path: Path) -> None:
     run(MemoryEngine(World()), open_store(tmp_path))
-    found = given(tmp_path, "series")
+    now = time.time_ns() // 1_000_000
+    Journal(open_store(tmp_path), 99).write(JournalEntry(RunSample(now + DAY, now)))  # of a clock that was ahead
+    found = given(tmp_path, "series", now=now)
     assert found["to"] == found["series"]["at"][-1]
     assert found["from"] == found["to"] - 300_000
     assert [mark["kind"] for mark in found["marks"]] == ["claim"]
@@ -108,10 +136,15 @@ def test_events_are_in_the_history_and_failures_at_their_steps(store: Path) -> N
     events = (
         RunEvent(NOW - 9_000, "failure", "sums", 7, "[STEP_FAILED] it failed"),
         RunEvent(NOW - 4_000, "replay", "sums", 6, "executed 2 steps again, up to step 6", 2, 3_000.0),
+        RunEvent(NOW - 1_000, "failure", "flow", -1, "[STEP_FAILED] it failed for good"),
     )
     Journal(open_store(store), 1).write(JournalEntry(RunSample(NOW, NOW - 60_000), events))
     operations = given(store, "operations")["operations"]
-    assert [(each["kind"], each["milliseconds"]) for each in operations[:2]] == [("replay", 3_000.0), ("failure", 0.0)]
+    assert [(each["kind"], each["milliseconds"]) for each in operations[:3]] == [
+        ("failure", 0.0),
+        ("replay", 3_000.0),
+        ("failure", 0.0),
+    ]
     past = given(store, "steps")
     assert past["failures"] == [["sums", 7, NOW - 9_000, "[STEP_FAILED] it failed"]]
     assert "sums" in [each["who"] for each in given(store, "series")["marks"] if each["kind"] == "failure"]

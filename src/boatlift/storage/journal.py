@@ -21,7 +21,7 @@ from boatlift.storage.records.codec import decode_journal, encode_journal
 from boatlift.storage.records.journal import JournalEntry, RunEvent, RunSample
 from boatlift.storage.store import JOURNAL
 
-_NAME = re.compile(r"\d{12}-\d{4}")
+_NAME = re.compile(r"\d{12}-\d{5}")
 
 HOUR, DAY = 3_600_000, 86_400_000  # milliseconds
 
@@ -40,8 +40,13 @@ def journal_folder(store: object) -> Path | None:
 
 
 def journal_bytes(store: object) -> int:
-    """Return the size of a store's journal."""
-    return sum(path.stat().st_size for path in _files(journal_folder(store)))
+    """Return the size of a store's journal, as far as this user may look at it."""
+    size = 0
+    with suppress(PermissionError):
+        for path in _files(journal_folder(store)):
+            with suppress(FileNotFoundError):  # its owner has removed it
+                size += path.stat().st_size
+    return size
 
 
 class Journal:
@@ -67,10 +72,17 @@ class Journal:
                 self._close()
                 self._begin(self._folder, at)
             assert self._file is not None, "it has begun"
-            self._file.write(encode_journal(entry))
-        except OSError as error:
+            content = encode_journal(entry)
+            if self._file.write(content) != len(content):
+                raise OSError(f"only a part of an entry was written into {self._file.name}")
+        except (OSError, UnicodeEncodeError) as error:
             logger.warning("the journal ends, so that the console has gaps: %s", error)
             self.end()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a further entry would be written."""
+        return self._folder is not None
 
     def end(self) -> None:
         """Write no more."""
@@ -83,15 +95,15 @@ class Journal:
             self._file = None
 
     def _begin(self, folder: Path, at: int) -> None:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        files = list(_files(folder))
+        folder.mkdir(exist_ok=True)  # as the other folders of a store: the store's own mode says which users enter
+        files = _files(folder)
         for path in files[: -MOST_FILES + 1]:
             path.unlink(missing_ok=True)
         for path in files[-MOST_FILES + 1 :]:
             with suppress(FileNotFoundError):
                 if path.stat().st_mtime * 1000 < at - DAY:
                     path.unlink()
-        self._file = (folder / f"{self._token:012}-{self._number:04}").open("ab", buffering=0)
+        self._file = (folder / f"{self._token:012}-{self._number:05}").open("ab", buffering=0)
         self._number, self._began = self._number + 1, at
 
 
@@ -105,12 +117,17 @@ class JournalReader:
         self._events: deque[RunEvent] = deque(maxlen=MOST_EVENTS)
 
     def catch_up(self) -> None:
-        """Read what was appended; what is damaged is left out, with all behind it in its file."""
-        files = {path.name: path for path in _files(self._folder)}
+        """Read what was appended; what is damaged is left out, with all behind it in its file.
+
+        What this user may not read is left out, too.
+        """
+        files: dict[str, Path] = {}
+        with suppress(PermissionError):
+            files = {path.name: path for path in _files(self._folder)}
         for name in self._samples.keys() - files.keys():
             del self._samples[name], self._read[name]
         for name, path in files.items():
-            with suppress(FileNotFoundError, DataError), path.open("rb") as file:
+            with suppress(FileNotFoundError, PermissionError, DataError), path.open("rb") as file:
                 begin = self._read.setdefault(name, 0)
                 samples = self._samples.setdefault(name, [])
                 file.seek(begin)
@@ -128,10 +145,9 @@ class JournalReader:
             found += of_file[max(0, first - 1) :]
         return found
 
-    @property
-    def newest(self) -> int:
-        """The time of the newest sample; 0 if there is none."""
-        return max((of_file[-1].at for of_file in self._samples.values() if of_file), default=0)
+    def newest(self, until: int) -> int:
+        """Return the time of the newest sample that is not later than a time; 0 if there is none."""
+        return max((each.at for of_file in self._samples.values() for each in of_file if each.at <= until), default=0)
 
     @property
     def events(self) -> Sequence[RunEvent]:
@@ -140,20 +156,32 @@ class JournalReader:
 
 
 def damage_of_journal(store: object) -> Iterator[Finding]:
-    """Yield a note for each file that has a damaged entry: charts have a gap there, and nothing else depends on it."""
-    for path in _files(journal_folder(store)):
+    """Yield a note for each file that has a damaged entry: charts have a gap there, and nothing else depends on it.
+
+    What this user may not read is not checked, and noted.
+    """
+    try:
+        files = _files(journal_folder(store))
+    except PermissionError as error:
+        yield Finding(JOURNAL, None, f"{JOURNAL} is not checked: {error}; verify it as another user")
+        return
+    for path in files:
         name = f"{JOURNAL}/{path.name}"
         try:
             for _ in decode_journal(path.read_bytes(), name):
                 pass
         except FileNotFoundError:
             continue
+        except PermissionError as error:
+            yield Finding(name, None, f"{name} is not checked: {error}; verify it as another user")
         except DataError as error:
             told = error.message.partition(":")[0]
             yield Finding(name, None, f"{told}: the charts of the console have a gap, nothing else needs it")
 
 
-def _files(folder: Path | None) -> Iterator[Path]:
-    """Yield the files of a journal, the oldest first."""
-    if folder is not None and folder.is_dir():
-        yield from sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+def _files(folder: Path | None) -> list[Path]:
+    """Return the files of a journal, the oldest first."""
+    try:
+        return [] if folder is None else sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+    except (FileNotFoundError, NotADirectoryError):
+        return []

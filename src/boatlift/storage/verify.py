@@ -54,7 +54,11 @@ def verify(store: Store) -> Iterator[Finding]:
 
     The check may run beside the owner: a missing object is looked up in the log again before it is reported.
     """
+    yield from _check_objects(store)
     yield from damage_of_journal(store)
+
+
+def _check_objects(store: Store) -> Iterator[Finding]:
     damaged = set()
     for name in store.list(""):
         if name in IDENTITIES or name.startswith((LOG, FACTS, NAMES, STOPS, BAD_ROWS)):

@@ -70,6 +70,11 @@ MOST_RECORDS = 1_000
 MOST_CACHED = 64
 """The most documents that are remembered: `explain` has one for each set of processors that somebody asked for."""
 
+ROWS = "rows"
+"""The document that reads elsewhere than in the store, and may take long."""
+
+_Key = tuple[str, tuple[tuple[str, str], ...]]  # a document and its arguments
+
 
 class Document(msgspec.Struct, frozen=True):
     """A document as it is sent.
@@ -84,7 +89,9 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class Documents:
-    """Makes the documents of one store, one at a time; any thread.
+    """Makes the documents of one store; any thread.
+
+    Documents of the store are made one at a time. Rows are read one at a time, too, and keep no other document waiting.
 
     The store is opened with the first document: a run that makes it may serve its console before.
 
@@ -113,10 +120,11 @@ class Documents:
         self._fresh, self._rows = fresh_seconds, SinkRows(readers)
         self._opened: tuple[LocalStore | ObjectStore, LogReader] | None = None
         self._read_at = 0.0
-        self._making = threading.Lock()
+        self._making = threading.Lock()  # of the log and of what was made
+        self._showing = threading.Lock()  # taken before the other
         self._metrics: tuple[float, str, list[Sample]] | None = None
         self._kept: tuple[float, list[KeptReport]] | None = None
-        self._made: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[float, Document]] = {}
+        self._made: dict[_Key, tuple[float, Document]] = {}
         self._makers: dict[str, tuple[frozenset[str], Callable[[Mapping[str, str]], dict[str, Any]]]] = {
             "snapshot": (frozenset(), self._snapshot),
             "status": (frozenset(), lambda _: self._status().as_json()),
@@ -130,7 +138,7 @@ class Documents:
             "steps": (frozenset(), lambda _: msgspec.to_builtins(steps_of(self._log, self._past.events()))),
             "series": (frozenset({"seconds"}), self._series),
             "operations": (frozenset(), self._operations),
-            "rows": (frozenset({"of", "from"}), self._sink_rows),
+            ROWS: (frozenset({"of", "from"}), lambda _: {}),  # `_sink_rows`
         }
 
     def get(self, name: str, arguments: Mapping[str, str]) -> Document:
@@ -149,20 +157,39 @@ class Documents:
             choice = f"choose from {', '.join(sorted(known))}" if known else "it takes none"
             raise InvalidError("BAD_OPTION", f"{name} has no argument {min(unknown)[:80]}: {choice}")
         key = (name, tuple(sorted(arguments.items())))
+        if name == ROWS:
+            return self._sink_rows(key, arguments)
         with self._making:
-            made = self._made.get(key)
-            if made is not None and self._steady() - made[0] < self._fresh:
-                return made[1]
+            if young := self._young(key):
+                return young
             self._read()
-            content = msgspec.to_builtins(make(arguments), enc_hook=str)
-            tag = xxhash.xxh3_64_hexdigest(msgspec.json.encode(content))
-            whole = {"version": VERSION, "now": self._clock(), **content}
-            document = Document(msgspec.json.encode(whole), tag)
-            self._made.pop(key, None)
-            self._made[key] = (self._steady(), document)
-            if len(self._made) > MOST_CACHED:
-                del self._made[next(iter(self._made))]
-            return document
+            return self._kept_as(key, make(arguments))
+
+    def _sink_rows(self, key: _Key, arguments: Mapping[str, str]) -> Document:
+        with self._showing:
+            with self._making:
+                if young := self._young(key):
+                    return young
+                self._read()
+                make = self._rows.document(self._log, picture_of(self._log.history.program).sinks, arguments)
+            content = make()
+            with self._making:
+                return self._kept_as(key, content)
+
+    def _young(self, key: _Key) -> Document | None:
+        made = self._made.get(key)
+        return made[1] if made is not None and self._steady() - made[0] < self._fresh else None
+
+    def _kept_as(self, key: _Key, made: dict[str, Any]) -> Document:
+        content = msgspec.to_builtins(made, enc_hook=str)
+        tag = xxhash.xxh3_64_hexdigest(msgspec.json.encode(content))
+        whole = {"version": VERSION, "now": self._clock(), **content}
+        document = Document(msgspec.json.encode(whole), tag)
+        self._made.pop(key, None)
+        self._made[key] = (self._steady(), document)
+        if len(self._made) > MOST_CACHED:
+            del self._made[next(iter(self._made))]
+        return document
 
     def metrics(self) -> tuple[str, list[Sample]]:
         """Return the name of the dataflow, and the samples of its metrics; made as rarely as a document.
@@ -242,9 +269,6 @@ class Documents:
 
     def _series(self, arguments: Mapping[str, str]) -> dict[str, Any]:
         return self._past.series(self._log, self._status().state, self._clock(), _whole(arguments, "seconds", 300))
-
-    def _sink_rows(self, arguments: Mapping[str, str]) -> dict[str, Any]:
-        return self._rows.document(self._log, picture_of(self._log.history.program).sinks, arguments)
 
     def _operations(self, _: Mapping[str, str]) -> dict[str, Any]:
         status, operations = self._status(), operations_of(self._log, self._past.events())

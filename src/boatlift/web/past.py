@@ -46,12 +46,12 @@ class JournalDocuments:
         self._journal.catch_up()
         report = last_report(self._store)
         reported = 0 if report is None or report.activity is None else report.activity.at
-        end = now if state in LIVING else max(self._journal.newest, reported) or now
+        end = now if state in LIVING else max(self._journal.newest(now), reported if reported <= now else 0) or now
         begin = end - 1000 * seconds
         happened = operations_of(log, events_from(self._journal, report))
         marks = [each for each in happened if each.kind in MARKS and begin <= each.at <= end]
         return {
-            "series": series_of(samples_from(self._journal, report, begin), begin),
+            "series": series_of(samples_from(self._journal, report, begin, end), begin),
             "from": begin,
             "to": end,
             "marks": [{"at": each.at, "kind": each.kind, "who": each.who} for each in marks[:MOST_MARKS]],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -31,8 +31,12 @@ class SinkRows:
     def __init__(self, readers: Mapping[str, RowReader] | None) -> None:
         self._readers = readers
 
-    def document(self, log: LogReader, sinks: Mapping[str, Any], arguments: Mapping[str, str]) -> dict[str, Any]:
-        """Return some rows of a sink, or why there are none, and what other sinks there are.
+    def document(
+        self, log: LogReader, sinks: Mapping[str, Any], arguments: Mapping[str, str]
+    ) -> Callable[[], dict[str, Any]]:
+        """Return what makes the document: some rows of a sink, or why there are none, and what other sinks there are.
+
+        It reads the place, which may take long, and no log.
 
         Args:
             sinks: The sinks of the program.
@@ -52,16 +56,20 @@ class SinkRows:
             raise InvalidError("BAD_OPTION", f"from is {text[:80]!r}: give a whole number of {MOST_ROWS:,} at most")
         whole = {"sinks": listed, "of": of, "rows": None, "why": ""}
         if not of:
-            return {**whole, "why": "The program has no sink."}
+            return lambda: {**whole, "why": "The program has no sink."}
         place = places.get(of, {})
         reader = self._reader_of(place)
         if reader is None:
-            return {**whole, "why": self._why_not(place)}
-        try:
-            rows = reader(SinkPlace(log.dataflow, of, log.store_id, place), int(text), ROWS)
-        except BoatliftError as error:
-            return {**whole, "why": str(error)}
-        return {**whole, "rows": msgspec.to_builtins(rows)}
+            return lambda: {**whole, "why": self._why_not(place)}
+        sink = SinkPlace(log.dataflow, of, log.store_id, place)
+
+        def made() -> dict[str, Any]:
+            try:
+                return {**whole, "rows": msgspec.to_builtins(reader(sink, int(text), ROWS))}
+            except BoatliftError as error:
+                return {**whole, "why": str(error)}
+
+        return made
 
     def _reader_of(self, place: Json) -> RowReader | None:
         return None if self._readers is None else self._readers.get(place.get("kind", ""))

@@ -30,7 +30,7 @@ from boatlift.http.admission import Admission, BearerToken, is_loopback, token_o
 from boatlift.http.connections import Limits, refusal_of
 from boatlift.http.server import AsgiMessage, HttpServer, Receive, Send, WholeBody, listening, refused
 from boatlift.metrics.prometheus import CONTENT_TYPE, prometheus_text
-from boatlift.web.documents import Document, Documents
+from boatlift.web.documents import ROWS, Document, Documents
 from boatlift.web.events import Events
 
 TOKEN_VARIABLE = "BOATLIFT_CONSOLE_TOKEN"  # noqa: S105 - its name, not a token
@@ -120,6 +120,8 @@ class Console:
     def __init__(self, documents: Documents, listener: socket.socket, *, look_seconds: float = 1.0) -> None:
         self._documents, self._files = documents, dict(_assets(files("boatlift.web") / "page", "/"))
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="boatlift-console")
+        # Slow rows keep no other document waiting.
+        self._rows_worker = ThreadPoolExecutor(1, thread_name_prefix="boatlift-rows")
         self._events = Events(self._status, look_seconds)
         self._loop: asyncio.AbstractEventLoop | None = None
         token = token_of(None, TOKEN_VARIABLE)
@@ -154,6 +156,7 @@ class Console:
             asyncio.run_coroutine_threadsafe(self._events.close(), self._loop)
         self._server.close()
         self._worker.shutdown(wait=False)
+        self._rows_worker.shutdown(wait=False)
 
     async def _answer(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
         self._loop = asyncio.get_running_loop()
@@ -201,7 +204,8 @@ class Console:
         return Response(made.content, media_type="application/json", headers={"etag": tag})
 
     async def _made(self, name: str, arguments: dict[str, str]) -> Document:
-        return await asyncio.get_running_loop().run_in_executor(self._worker, self._documents.get, name, arguments)
+        worker = self._rows_worker if name == ROWS else self._worker
+        return await asyncio.get_running_loop().run_in_executor(worker, self._documents.get, name, arguments)
 
     def _metrics_text(self) -> bytes:
         return prometheus_text(*self._documents.metrics())

@@ -9,10 +9,13 @@ import pytest
 
 from boatlift.runtime.host.counters import BOUNDS, Durations
 from boatlift.runtime.inspect.contents import kept_in, log_at, store_at
-from boatlift.runtime.inspect.series import MOST_POINTS, journal_of, last_report, quantile, samples_from, series_of
+from boatlift.runtime.inspect.series import MOST_POINTS, last_report, quantile, samples_from, series_of
+from boatlift.storage.journal import JournalReader
 from boatlift.storage.records.journal import RunSample
 from support.engine.hosts import open_store, run
 from support.engine.memory_engine import MemoryEngine, World
+
+NEVER = 10**15
 
 
 def sample(at: int, began: int = 0, taken: int = 0, **more: object) -> RunSample:
@@ -38,7 +41,16 @@ def test_between_two_runs_nothing_is_known() -> None:
 
 def test_a_clock_that_was_set_back_leaves_a_gap_and_no_negative_rate() -> None:
     series = series_of([sample(20_000, taken=100), sample(10_000, taken=150), sample(15_000, taken=200)], 0)
-    assert all(rate is None or rate >= 0 for rate in series.taken)
+    assert (series.at, series.taken) == ([20_000, 10_000, 15_000], [5.0, None, 10.0])
+
+
+def test_a_report_and_samples_of_a_clock_that_was_ahead_are_left_out(tmp_path: Path) -> None:
+    run(MemoryEngine(World()), open_store(tmp_path))
+    store = store_at(tmp_path)
+    journal = JournalReader(store)
+    journal.catch_up()
+    assert samples_from(journal, last_report(store), 0, NEVER)
+    assert samples_from(journal, last_report(store), 0, 1) == []
 
 
 def test_of_many_samples_some_are_left_out_and_no_row() -> None:
@@ -67,9 +79,9 @@ def test_a_run_that_has_stopped_has_its_samples_in_the_journal(tmp_path: Path) -
     world = World()
     run(MemoryEngine(world), open_store(tmp_path))
     store = store_at(tmp_path)
-    journal = journal_of(store)
+    journal = JournalReader(store)
     journal.catch_up()
-    last = samples_from(journal, last_report(store), 0)[-1]
+    last = samples_from(journal, last_report(store), 0, NEVER)[-1]
     assert last.steps > 0
     assert last.shown > 0
     kept = {each.what: each.size for each in kept_in(store, log_at(tmp_path))}

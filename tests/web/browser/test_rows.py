@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,6 +15,10 @@ from pyspark.sql import functions as F
 import boatlift as bl
 from support.browser import Opens, go, screenshot
 from support.console import consoling
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Route
 
 pytestmark = [pytest.mark.browser, pytest.mark.spark]
 
@@ -77,11 +83,34 @@ def test_the_charts_of_a_run_that_has_stopped_are_there(folder: Path, opened: Op
         assert [each.get_attribute("data-chart") for each in page.locator(".chart").all()] == titles
         assert page.locator("[data-chart='Rows a second'] .mark.claim").count() == 1
         series = reader.document("series")["series"]
-        page.locator("[data-chart='Rows a second'] svg").hover()
-        words = page.locator("[data-chart='Rows a second'] figcaption").inner_text()
-        assert re.search(r"\d\d:\d\d:\d\d", words), words
+
+        def pointed() -> re.Match[str] | None:  # the chart may be drawn again meanwhile
+            page.locator("[data-chart='Rows a second'] svg").hover()
+            words = page.locator("[data-chart='Rows a second'] figcaption").inner_text()
+            return re.search(r"\d\d:\d\d:\d\d", words)
+
+        until(pointed)
         assert sum(value or 0 for value in series["shown"]) > 0
         for name, seconds in (("1 h", 3600), ("24 h", 86400)):
             with page.expect_response(lambda answer, asked=seconds: f"seconds={asked}" in answer.url):  # type: ignore[misc]
                 page.get_by_role("button", name=name).click()
             page.locator(".charts .choice .on", has_text=name).wait_for()
+
+
+def test_an_address_that_is_none_and_a_value_that_is_not_known_break_no_page(folder: Path, opened: Opens) -> None:
+    with consoling(folder / "store") as reader:
+        page = opened(reader.console.url, may_fail=True)
+        page.evaluate("location.hash = '#/rows/%'")
+        page.get_by_text("there is no sink %").wait_for()
+        page.evaluate("location.hash = '#/failure/%'")
+        page.get_by_text("there is no processor %").wait_for()
+        known = json.dumps({**reader.document("series"), "version": 1})
+
+        def unknown(route: Route) -> None:
+            series = json.loads(known)
+            series["series"]["p99"][-1] = None
+            route.fulfill(json=series)
+
+        page.route("**/api/v1/series*", unknown)
+        page.evaluate("location.hash = '#/'")
+        page.locator("svg[aria-label*='p99 –']").wait_for()

@@ -1,4 +1,4 @@
-"""The events of a run, taken from its reports: failures that are retried, replays that have ended, takeovers."""
+"""The events of a run, taken from its reports: failures, replays that have ended, takeovers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from boatlift.errors import BoatliftError
 from boatlift.runtime.host.progress import Progress
 from boatlift.storage.records.journal import RunEvent
 
@@ -49,8 +50,10 @@ class RunEvents:
             if progress.what == "step":
                 if progress.replay:
                     self._repeated(progress)
-                else:
+                else:  # what failed before, or was executed again, is over
                     self._furthest[name] = progress.time
+                    self._failed.pop(name, None)
+                    self._replays.pop(name, None)
             elif progress.what in ("failure", "takeover"):
                 now = self._clock()
                 self._add(RunEvent(now, progress.what, name, progress.time, _cut(progress.said)))
@@ -58,9 +61,20 @@ class RunEvents:
                 self._replays.pop(name, None)
             elif progress.what == "replay":
                 self._replays[name] = _Replay(self._clock(), progress.time)
+                self._furthest[name] = progress.time
             report(progress)
 
         return watch
+
+    def ended(self, dataflow: str, error: Exception) -> None:
+        """Add the failure that ends the run."""
+        said = str(error) if isinstance(error, BoatliftError) else f"{type(error).__name__}: {error}"
+        self._add(RunEvent(self._clock(), "failure", dataflow, -1, _cut(said)))
+
+    @property
+    def has_fresh(self) -> bool:
+        """Whether there are events since the last call of `since_last`."""
+        return bool(self._fresh)
 
     def since_last(self) -> tuple[RunEvent, ...]:
         """Return the events since the last call, as far as they are remembered; from one thread at a time."""
@@ -92,4 +106,6 @@ class RunEvents:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    """Return a text that can be written: not too long, and without halves of surrogate pairs."""
+    cut = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    return cut.encode(errors="backslashreplace").decode()

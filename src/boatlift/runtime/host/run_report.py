@@ -29,7 +29,7 @@ from boatlift.storage.records.journal import JournalEntry, RunEvent, RunSample
 FILE = "run-report.json"
 
 WRITE_SECONDS = 2.0  # from one report to the next
-JOURNAL_REPORTS = 5  # the journal gets one report of so many
+JOURNAL_REPORTS = 5  # the journal gets one report of so many, and each with new events
 LOOK_SECONDS = 2.0  # the least pause between two questions to the sources
 LOOK_PAUSE = 20  # the pause is at least so many times as long as the question before it took
 
@@ -106,7 +106,10 @@ def sample_of(done: ActivityReport) -> RunSample:
 
 
 class RunReports:
-    """Writes the reports of a run, and each `JOURNAL_REPORTS`-th of them, in short, into the journal."""
+    """Writes the reports of a run, and each `JOURNAL_REPORTS`-th of them, in short, into the journal.
+
+    A report with new events goes there at once: a process that is killed loses the events of its last seconds.
+    """
 
     def __init__(
         self,
@@ -176,7 +179,7 @@ class RunReports:
     def _write(self) -> Answer:
         activity = self._activity()
         self._written += 1
-        if self._written % JOURNAL_REPORTS == 0:
+        if self._written % JOURNAL_REPORTS == 0 or self._events.has_fresh:
             self._journalise(activity)
         report = RunReport(
             activity.at,

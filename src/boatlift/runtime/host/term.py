@@ -400,11 +400,16 @@ class OwnershipTerm:
         self._beat()
         try:
             run_loop(machine, self._queue, handlers, first, lambda: log.finished)
+            if sources.refusals:
+                raise sources.refusals[0]
+        except Exception as error:
+            is_fenced = isinstance(error, FencedError) or (self._journal.goes_on and self._owner.newer_after_an_error())
+            if not is_fenced:  # else the newer owner goes on
+                self._events.ended(self._plan.dataflow, error)
+            raise
         finally:
             self._options.on_progress(Progress("over", self._plan.dataflow, -1))
             reports.end()
-        if sources.refusals:
-            raise sources.refusals[0]
         for left in left_behind(self._plan, machine.progress):
             self._options.on_progress(left)
 

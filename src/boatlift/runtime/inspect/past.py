@@ -144,7 +144,7 @@ def steps_of(log: LogReader, events: Sequence[RunEvent] = ()) -> StepHistory:
         history.checkpoints[-MOST_STEPS:],
         history.commits[-MOST_STEPS:],
         [each for each in history.rollbacks if each.unit in units][-MOST_STEPS:],
-        [PastFailure(each.who, each.step, each.at, each.said) for each in events if each.kind == "failure"],
+        [PastFailure(e.who, e.step, e.at, e.said) for e in events if e.kind == "failure" and e.step >= 0],
     )
 
 

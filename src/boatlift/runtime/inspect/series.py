@@ -22,7 +22,7 @@ _REPORTS = json_decoder(RunReport)
 
 
 class Series(msgspec.Struct, frozen=True):
-    """Columns of equal length; None where a value is not known, and between two runs.
+    """Columns of equal length; None where a value is not known: between two runs, or where the clock was set back.
 
     Attributes:
         at: The end of each span, in milliseconds since 1970.
@@ -55,20 +55,21 @@ def last_report(store: LocalStore | ObjectStore) -> RunReport | None:
 
 
 def journal_of(store: LocalStore | ObjectStore) -> JournalReader:
-    """Return a reader of a store's journal; `JournalReader.catch_up` reads it."""
+    """Return a reader of a store's journal, for what may not import the storage."""
     return JournalReader(store)
 
 
-def samples_from(journal: JournalReader, report: RunReport | None, since: int) -> list[RunSample]:
+def samples_from(journal: JournalReader, report: RunReport | None, since: int, until: int) -> list[RunSample]:
     """Return the samples of a journal, and the one of a report that is newer.
 
     Args:
         since: Milliseconds since 1970; of each run the sample before it is there, too.
+        until: Later samples are left out: the clock of their run was ahead.
     """
-    samples = journal.samples(since)
+    samples = [each for each in journal.samples(since) if each.at <= until]
     if report is not None and report.activity is not None:
         last = sample_of(report.activity)
-        if not samples or last.at > samples[-1].at:
+        if last.at <= until and (not samples or last.at > samples[-1].at):
             samples.append(last)
     return samples
 
@@ -89,8 +90,8 @@ def series_of(samples: Sequence[RunSample], since: int) -> Series:
     for before, sample in _spans(_thinned(samples)):
         if sample.at < since:
             continue
-        if before.at == before.began and series.at:
-            _add(series, before.at, (None, None, None, None, None, "", None))
+        if series.at and (before.at == before.began or before.at != series.at[-1]):
+            _add(series, max(before.at, since), (None, None, None, None, None, "", None))
         seconds = (sample.at - before.at) / 1000
         counts = [now - then for now, then in zip(sample.latencies, before.latencies or [0] * 99, strict=False)]
         values = (
@@ -147,5 +148,5 @@ def _spans(samples: Sequence[RunSample]) -> Iterator[tuple[RunSample, RunSample]
     first = [RunSample(samples[0].began, samples[0].began)] if samples else []
     for before, sample in pairwise([*first, *samples]):
         from_ = before if before.began == sample.began else RunSample(sample.began, sample.began)
-        if sample.at > from_.at:  # a clock that was set back leaves a gap
+        if sample.at > from_.at:  # else the clock was set back: what was done meanwhile has no duration
             yield from_, sample

@@ -15,7 +15,7 @@ class RunEvent(msgspec.Struct, frozen=True, array_like=True):
     """Something that happened to a run, which its log does not tell.
 
     Attributes:
-        kind: `failure`, `replay` (it has come to its end) or `takeover`.
+        kind: `failure` (the one that ended the run has no step), `replay` (it has come to its end) or `takeover`.
         who: The unit, the sink, or the dataflow.
         step: -1 for none.
         said: In words; of a failure its error, with its condition first.

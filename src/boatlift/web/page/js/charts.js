@@ -13,6 +13,8 @@ const STEPS = [5, 10, 30, 60, 300, 600, 1800, 3600, 4 * 3600]; // seconds betwee
 
 const seconds = (value) => span(1000 * value);
 
+const told = (unit, value) => (value === null ? "–" : unit(value));
+
 const CHARTS = [
   {
     title: "Rows a second",
@@ -139,7 +141,7 @@ function drawing({ title, unit, lines, least = 0, base = 10 }, { series, from, t
     cursor.setAttribute("x2", x(series.at[at]));
     lines.forEach(({ key }, k) => {
       const value = series[key][at];
-      outputs[k].textContent = value === null ? "–" : unit(value);
+      outputs[k].textContent = told(unit, value);
     });
     const at_ = lines[0].key === "waiting" && series.fullest[at] ? ` at ${series.fullest[at]}` : "";
     replace(time, n === null ? at_ : `${at_} ${clock(series.at[at])}`);
@@ -185,6 +187,6 @@ function times(from, to, width) {
 }
 
 function words(title, unit, lines, series) {
-  const newest = lines.map(({ key, name }) => `${name} ${unit(series[key].at(-1))}`.trim());
+  const newest = lines.map(({ key, name }) => `${name} ${told(unit, series[key].at(-1))}`.trim());
   return `${title}: ${newest.join(", ")}`;
 }

@@ -10,6 +10,15 @@ function scaled(n, units) {
   return size === 1 ? null : `${shown.toFixed(shown < 9.95 ? 2 : shown < 99.5 ? 1 : 0)}${unit}`;
 }
 
+// A part of an address, of which nothing is certain: people type addresses by hand.
+export function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 export const count = (n) => (unknown(n) ? "–" : WHOLE.format(n));
 
 // The number of a step; the one before the first is none.

@@ -4,7 +4,7 @@ import { Refused, explained, follow, get } from "./api.js";
 import { h, replace, tip } from "./dom.js";
 import { failure } from "./failure.js";
 import { flow } from "./flow.js";
-import { ago, span, step, steps as inSteps } from "./format.js";
+import { ago, decoded, span, step, steps as inSteps } from "./format.js";
 import { ratesOf } from "./rates.js";
 import { asked as askedRows, path as rowsPath, rows } from "./rows.js";
 import { steps } from "./steps.js";
@@ -204,7 +204,7 @@ function asked() {
     at,
     address: location.hash,
     rowsOf: askedRows(at === "rows" ? rest : []),
-    failed: new Set(at === "failure" ? more.split(",").filter(Boolean).map(decodeURIComponent) : []),
+    failed: new Set(at === "failure" ? more.split(",").filter(Boolean).map(decoded) : []),
   };
 }
 

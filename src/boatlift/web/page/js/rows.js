@@ -1,14 +1,14 @@
 // The rows of a sink, as they are visible now.
 
 import { h, table } from "./dom.js";
-import { count, step } from "./format.js";
+import { count, decoded, step } from "./format.js";
 
 const ROWS = 200; // in one document
 const NUMBER = /^-?\d+(\.\d+)?(e[-+]?\d+)?$/;
 
 export function asked(more) {
   const [of = "", from = ""] = more;
-  return { of: decodeURIComponent(of), from: /^\d{1,7}$/.test(from) ? Number(from) : 0 };
+  return { of: decoded(of), from: /^\d{1,7}$/.test(from) ? Number(from) : 0 };
 }
 
 export const address = (of, from) => `#/rows/${encodeURIComponent(of)}${from ? `/${from}` : ""}`;
