@@ -179,7 +179,8 @@ def test_a_signal_leaves_no_process_and_no_file(folder: Path, number: int, statu
     (folder / "own.py").write_text(WRONG)
     command = [*BOATLIFT, "crash", "own:flow", "--steps", "3"]
     with (folder / "said").open("w") as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
+        heeding = ["env", f"--default-signal={signal.Signals(number).name}", *command]  # under nohup one is ignored
+        process = subprocess.Popen(heeding, stdout=said, stderr=said, start_new_session=True)
     until(lambda: "1: killed" in (folder / "said").read_text(), 240)
     os.killpg(process.pid, number)
     os.killpg(process.pid, number)
