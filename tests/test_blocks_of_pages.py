@@ -19,6 +19,7 @@ TESTS = "".join(
     (Path(__file__).parent / each).read_text(encoding="utf-8")
     for each in (
         "test_pages.py",
+        "test_tutorial.py",
         "console/test_serve.py",
         "connectors/test_database_pages.py",
         "connectors/test_push_page.py",

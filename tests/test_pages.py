@@ -33,7 +33,7 @@ from boatlift.testing.object_server import ObjectServer
 from support.buckets import bucket_of
 from support.commands import exit_status
 from support.pages import TEXT, block_of_file, blocks, built, flights_of
-from support.push.receiver import receiving
+from support.push.receiver import Receiver, receiving
 from support.reader import cut_year
 
 if TYPE_CHECKING:
@@ -67,27 +67,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
     yield go
     sys.modules.pop("flights", None)
-
-
-@pytest.mark.spark
-def test_the_first_program_prints_what_is_printed_below_it(tmp_path: Path) -> None:
-    (tmp_path / "visits.py").write_text(block_of_file("visits.py").text, encoding="utf-8")
-    (shell,) = blocks("Boatlift", "sh")
-    _, _, run, *printed = shell.text.splitlines()
-    binaries = f"{Path(sys.prefix, 'bin')}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["sh", "-ec", run],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": binaries},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    told = done.stdout.splitlines()
-    first, last = (line.removeprefix("# ") for line in printed if line != "# …")
-    assert next(line for line in told if line.startswith("shown ")) == first
-    assert told[-1] == last
 
 
 def planned(flow: bl.Dataflow, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -226,15 +205,20 @@ def test_aggregates_give_what_is_said(weeks: Path, spark: SparkSession) -> None:
     assert sum(size * count for size, count in sizes.items()) == held["flights"]
 
 
-def test_late_flights_are_delivered(weeks: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def delivered(weeks: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str], page: str) -> tuple[Receiver, str]:
+    """Run the program of a page over two weeks; return the receiver of its rows, and the plan in words."""
     for week in sorted((weeks / "weeks").iterdir())[2:]:
         week.unlink()
-    (deliveries,) = blocks(DELIVERIES, "python")
-    flow = built(deliveries.text)["flow"]
+    (program,) = blocks(page, "python")
+    flow = built(program.text)["flow"]
     with receiving(8099) as desk:
         bl.run(flow, "out/store", available_now=True, spark=spark)
     show_plan(flow, as_json=False)
-    said = " ".join(capsys.readouterr().out.split())
+    return desk, " ".join(capsys.readouterr().out.split())
+
+
+def test_late_flights_are_delivered(weeks: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    desk, said = delivered(weeks, spark, capsys, DELIVERIES)
     assert "log (the step under way may come again after a failure)" in said
     assert "desk (exactly once if the receiver ignores an Idempotency-Key that it knows)" in said
     flown = spark.read.csv(str(weeks / "weeks"), header=True, nullValue="NA", inferSchema=True)
@@ -249,14 +233,7 @@ def test_late_flights_are_delivered(weeks: Path, spark: SparkSession, capsys: py
 def test_late_flights_are_posted_row_by_row(
     weeks: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for week in sorted((weeks / "weeks").iterdir())[2:]:
-        week.unlink()
-    (named,) = blocks("Rows that the receiver recognises", "python")
-    flow = built(named.text)["flow"]
-    with receiving(8099) as desk:
-        bl.run(flow, "out/store", available_now=True, spark=spark)
-    show_plan(flow, as_json=False)
-    said = " ".join(capsys.readouterr().out.split())
+    desk, said = delivered(weeks, spark, capsys, "Rows that the receiver recognises")
     assert "Wait for nothing: desk" in said
     assert "those of 256 steps at most" in said
     rows = desk.rows()

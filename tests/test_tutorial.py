@@ -1,13 +1,16 @@
-"""Quickstart and tutorial, followed word by word: each page's program, commands and output."""
+"""README, quickstart and tutorial, followed word by word: each page's program, commands and output."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from support.pages import FOLLOWED, TUTORIAL, blocks_of
+from support.pages import FOLLOWED, TUTORIAL, block_of_file, blocks, blocks_of
 from support.reader import Reader, cut_year, matches, typed
 
 if TYPE_CHECKING:
@@ -27,6 +30,27 @@ def reader(tmp_path: Path, year: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     return Reader(tmp_path, capsys)
+
+
+@pytest.mark.spark
+def test_the_first_program_prints_what_is_printed_below_it(tmp_path: Path) -> None:
+    (tmp_path / "visits.py").write_text(block_of_file("visits.py").text, encoding="utf-8")
+    (shell,) = blocks("Boatlift", "sh")
+    _, _, run, *printed = shell.text.splitlines()
+    binaries = f"{Path(sys.prefix, 'bin')}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", "-ec", run],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": binaries},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = done.stdout.splitlines()
+    first, last = (line.removeprefix("# ") for line in printed if line != "# …")
+    assert next(line for line in told if line.startswith("shown ")) == first
+    assert told[-1] == last
 
 
 @pytest.mark.parametrize("page", FOLLOWED, ids=lambda page: page.stem)

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from boatlift.api.served import ROW_READERS
 from boatlift.connectors import parquet, sqlite
 from boatlift.connectors.kit.shown_values import MOST_CHARACTERS, MOST_COLUMNS
 from boatlift.connectors.parquet import shown as parquet_shown
-from boatlift.connectors.shown import ROW_READERS
 from boatlift.connectors.sqlite import shown as sqlite_shown
 from boatlift.connectors.sqlite.table import undisturbed
 from boatlift.dataflow.contracts import Sink, SinkContext, SinkPlace, place_in

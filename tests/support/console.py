@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from boatlift.connectors.shown import ROW_READERS
+from boatlift.api.served import ROW_READERS
 from boatlift.dataflow.contracts import RowReader
 from boatlift.operators import operators_with_status
 from boatlift.web.documents import Documents

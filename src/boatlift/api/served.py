@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from boatlift.dataflow import Plan
+from boatlift.dataflow.contracts import RowReader, ShownRows, SinkPlace
 from boatlift.errors import InvalidError
 from boatlift.runtime.host.progress import Progress
 from boatlift.storage.opening import StorePlace
@@ -17,6 +19,22 @@ if TYPE_CHECKING:
 
 NEWS = {"step", "commit", "checkpoint", "failure", "over"}
 """The reports after which readers look at the store again."""
+
+
+def _sqlite(of: SinkPlace, begin: int, limit: int) -> ShownRows:
+    from boatlift.connectors.sqlite.shown import rows_of_table
+
+    return rows_of_table(of, begin, limit)
+
+
+def _parquet(of: SinkPlace, begin: int, limit: int) -> ShownRows:
+    from boatlift.connectors.parquet.shown import rows_of_folder
+
+    return rows_of_folder(of, begin, limit)
+
+
+ROW_READERS: Mapping[str, RowReader] = MappingProxyType({"sqlite": _sqlite, "parquet": _parquet})
+"""What shows the rows of a sink, by the kind of its place; imported when it is used."""
 
 
 @contextmanager
@@ -51,7 +69,6 @@ def beside_run(
             if not isinstance(store, StorePlace):
                 what = "the console" if console else "otel"
                 raise InvalidError("BAD_OPTION", f"{what} reads a store by its place: run with store='FOLDER'")
-            from boatlift.connectors.shown import ROW_READERS
             from boatlift.http.admission import address_of, is_loopback
             from boatlift.operators import operators_with_status
             from boatlift.web.documents import Documents
