@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
@@ -13,8 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import boatlift as bl
+from boatlift.operators.view.plans import ViewPlans
 from boatlift.spark.jobs.planner import StepPlanner
 from boatlift.spark.jobs.told_rows import ToldInputs, ToldRows
+from boatlift.views.view_job import ViewJob
 from support.rows.event_time import BEGIN
 from support.rows.stepped_rows import Fields, rows_of, run, steps_of, write_steps
 from views.judge import judge
@@ -117,6 +120,33 @@ def test_a_cached_plan_of_a_small_step_gives_the_rows_of_a_plan_of_its_own(
     assert all(made[name] > times for name, times in most.items()), "each step was planned anew"
     assert standing == apart
     assert all(any(steps) for steps in standing.values())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_plans_of_later_steps_are_made_while_the_first_step_runs(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """If that fails, the second step makes its plans itself."""
+    monkeypatch.chdir(tmp_path)
+    write_steps(_drawn(0)[:3], "one")
+    made: list[tuple[str, int]] = []
+    small = ViewPlans._small
+
+    def noted(self: ViewPlans, job: ViewJob, *given: Any) -> DataFrame | None:
+        ahead = threading.current_thread().name.startswith("plans")
+        made.append(("ahead" if ahead else "in turn", self._numbers[id(job)]))
+        if ahead and fails:
+            raise RuntimeError("a plan that is made ahead")
+        return small(self, job, *given)
+
+    monkeypatch.setattr(ViewPlans, "_small", noted)
+    flow = bl.Dataflow("ahead")
+    rows_of(flow, "one")
+    flow.sql("two_jobs", QUERIES["two jobs"]).sink("out", bl.parquet("out"))
+    run(flow, spark, long_running=False)
+    in_turn = [("in turn", job) for job in range(2) if fails]
+    assert made == [("ahead", 0), ("ahead", 1), *in_turn]
+    assert [bool(rows) for rows in steps_of("out")] == [True] * 3
 
 
 def test_the_plan_of_a_small_step_is_one_over_the_stages_that_have_rows(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 
@@ -112,8 +112,16 @@ class ViewPlans:
         self._cache = None if self._frames.of_step else PlanCache(unit, jobs, small)
 
     def named(self, sent: Sent, weight: int, *, first: bool) -> ToldInputs | None:
-        """Return the parameters that name a step's rows, as `PlanCache.named`; the first step has plans of its own."""
-        if self._cache is None or not self._cache.fits(weight) or first:
+        """Return the parameters that name a step's rows, as `PlanCache.named`.
+
+        The first step has plans of its own; while it runs, those of later steps are made.
+        """
+        if self._cache is None or not self._cache.fits(weight):
+            return None
+        if first:
+            left = [frozenset(channel_name(stage, place) for stage, place in _results(job)) for job in self._view_jobs]
+            earlier = [frozenset[str]().union(*left[:number]) for number in range(len(left))]
+            self._cache.make_ahead(sent, weight, earlier)
             return None
         return self._cache.named(sent, weight)
 
@@ -226,9 +234,8 @@ class ViewPlans:
 
         starts = _starts(job)
         channels = tuple(
-            Channel(channel_name(stage, place), starts[stage] + place, _named(schema))
-            for stage in job.leaves
-            for place, schema in enumerate(_node_of(job, stage).schemas)
+            Channel(channel_name(stage, place), starts[stage] + place, _named(_node_of(job, stage).schemas[place]))
+            for stage, place in _results(job)
         )
         network = Network(
             name,
@@ -276,6 +283,11 @@ def _starts(job: ViewJob) -> dict[int, int]:
         starts[each.stage] = place
         place += len(each.node.schemas)
     return starts
+
+
+def _results(job: ViewJob) -> Iterator[tuple[int, int]]:
+    """Return the stage and the place of each result that a job writes for later ones."""
+    return ((stage, place) for stage in job.leaves for place in range(len(_node_of(job, stage).schemas)))
 
 
 def _node_of(job: ViewJob, stage: int) -> Node:

@@ -63,6 +63,7 @@ class PlanCache:
         self, unit: CompiledUnit, jobs: Jobs, small: Sequence[Small], in_rounds: Sequence[Small] | None = None
     ) -> None:
         self._unit, self._inputs, self._planner, self._small = unit, jobs.inputs, jobs.planner, small
+        self._background = jobs.background
         self._goes_round_alike = in_rounds is None
         self._told = ToldRows(unit, jobs.inputs)
         self._frames: dict[tuple[int, frozenset[str], frozenset[str], bool], DataFrame | None] = {}
@@ -91,8 +92,25 @@ class PlanCache:
             return None
         if all((job, frozenset(sent)) in self._planned_anew for job in range(len(self._small))):
             return None
-        told = self._told.of(sent)
-        return None if told is None else replace(told, small=weight <= LONG_RUNNING_BYTES)
+        with self._making:  # a source makes its frame once
+            told = self._told.of(sent)
+        return None if told is None else replace(told, small=_goes_round(weight))
+
+    def make_ahead(self, sent: Sent, weight: int, channels: Sequence[frozenset[str]]) -> None:
+        """Make the plans of later steps while this one, which has plans of its own, runs; return at once.
+
+        Later steps are expected to have rows of the same senders, and to be about as large. An error is raised where a
+        later step makes the plan again.
+
+        Args:
+            sent: This step's messages.
+            weight: The approximate bytes of its input.
+            channels: The channels that earlier jobs of a step may leave, for each of its jobs.
+        """
+        if self._planner.fits_one_task(weight) and self._told.can_name(sent):
+            for job, there in enumerate(channels):
+                make = partial(self._kept, job, frozenset(sent), there, small=_goes_round(weight))
+                self._background.submit(make)
 
     def fits(self, weight: int) -> bool:
         """Return whether one task is enough for a step; for a larger one the long-running job makes room.
@@ -179,6 +197,10 @@ class PlanCache:
         frame = small(SmallStep(rows, None, frame_of), last_stage)
         assert frame is not None
         return frame
+
+
+def _goes_round(weight: int) -> bool:
+    return weight <= LONG_RUNNING_BYTES
 
 
 def _its_columns(frame: DataFrame, columns: Sequence[str], task: ArrowTask) -> DataFrame:

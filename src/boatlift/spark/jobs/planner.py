@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -419,13 +420,16 @@ def _hashable(column: pa.Field) -> str:
     return f"map_entries({name})" if pa.types.is_map(column.type) else name
 
 
+Made = TypeVar("Made")
+
+
 class Background:
     """The thread that makes the plans of all units ahead."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="plans")
 
-    def submit(self, make: Callable[[], StepPlan]) -> Future[StepPlan]:
+    def submit(self, make: Callable[[], Made]) -> Future[Made]:
         return self._thread.submit(make)
 
     def close(self) -> None:

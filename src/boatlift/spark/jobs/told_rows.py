@@ -77,10 +77,10 @@ class ToldRows:
 
         It is called once for each step, because a source may choose a folder for its readings.
         """
+        if not self.can_name(sent):
+            return None
         positions: dict[str, bytes] = {}
         for name in filter(self._inputs.is_source, sent):
-            if self._inputs.parameterized(name) is None or len(sent[name]) > 1:
-                return None
             self._frame(name)  # law of `ParameterizedRead`
             position = self._inputs.parameters_for(self._unit.name, name, sent[name][0])
             if position is None:
@@ -92,6 +92,11 @@ class ToldRows:
         units = (name for name in sent if name not in positions)
         channels = {_channel_of(unit): self._inputs.files_of(sent[unit]) for unit in units}
         return ToldInputs(frozenset(sent), sources, channels)
+
+    def can_name(self, sent: Sent) -> bool:
+        """Return whether parameters can name rows like these; those of a step may still be too many."""
+        sources = filter(self._inputs.is_source, sent)
+        return all(self._inputs.parameterized(name) is not None and len(sent[name]) == 1 for name in sources)
 
     def over(self, name: str, frame_of: FrameOfTask, needed: Collection[str] | None = None) -> DataFrame:
         """Return the frame of the rows of a unit, or of a source with a parameterized read.
