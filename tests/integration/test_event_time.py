@@ -406,3 +406,10 @@ def test_the_pages_programs_run_as_printed(spark: SparkSession) -> None:
     for row in rows("fresh"):
         fresh[row["sensor"], row["n"]] += row["_weight"]
     assert +fresh == {("a", 1): 1, ("b", 2): 1}
+    ages: Counter[tuple[str, int]] = Counter()
+    for row in rows("ages"):
+        ages[row["sensor"], row["minutes"]] += row["_weight"]
+    held = sorted((+ages).elements())
+    ago = [("a", 50), ("a", 70), ("a", 100), ("a", 100), ("b", 30), ("b", 30), ("b", 99)]
+    assert [sensor for sensor, _ in held] == [sensor for sensor, _ in ago]
+    assert all(0 <= age - minutes <= 5 for (_, age), (_, minutes) in zip(held, ago, strict=True))

@@ -172,7 +172,13 @@ class Dataflow(ProcessorGraph):
         return valid if late is None else valid.with_watermark(name, *late)
 
     def sql(
-        self, name: str, query: str, *, policy: Lazy | Eager | History | None = None, deterministic: bool | None = None
+        self,
+        name: str,
+        query: str,
+        *,
+        policy: Lazy | Eager | History | None = None,
+        deterministic: bool | None = None,
+        now: str | None = None,
     ) -> Stream:
         """Add a view: the result of a query, kept up to date; its rows are changes.
 
@@ -182,9 +188,13 @@ class Dataflow(ProcessorGraph):
                 Where a session is active, Spark analyses the query at once if it reads sources and such views.
             policy: The cost of a crash.
             deterministic: True: the Python functions that the query calls give the same value for the same arguments.
+            now: A period, as in `"1 minute"`, for `now()` anywhere in the query: it is the time of the newest tick,
+                rounded down to the period, and each row that it is in changes once a period. Conditions such as
+                `at > now() - INTERVAL 1 HOUR` need none. The dataflow needs ticks (`bl.Dataflow(…, tick="1 second")`).
 
         Raises:
-            InvalidError: `[BAD_VIEW]` the query reads no stream, `[BAD_NAME]`, `[BAD_POLICY]`, `[DUPLICATE_NAME]`.
+            InvalidError: `[BAD_VIEW]` the query reads no stream, `[BAD_NAME]`, `[BAD_POLICY]`, `[DUPLICATE_NAME]`;
+                `[BAD_OPTION]` `now` is no period, is shorter than a tick, or there are no ticks.
 
         Examples:
             >>> late = flow.sql("late", "SELECT origin, max(arr_delay) AS worst FROM flights GROUP BY origin")
@@ -199,7 +209,7 @@ class Dataflow(ProcessorGraph):
             raise InvalidError(
                 "BAD_VIEW", f"{name} reads no stream: {near[0] if near else f'{self.name} has {self._known()}'}"
             )
-        return self.add_view(name, streams, query, policy, deterministic)
+        return self.add_view(name, streams, query, policy, deterministic, now=now)
 
     def sql_file(
         self,
@@ -234,11 +244,13 @@ class Dataflow(ProcessorGraph):
         *,
         policy: Lazy | Eager | History | None = None,
         deterministic: bool | None = None,
+        now: str | None = None,
     ) -> Any:
         """Add a view: the result of a function over DataFrames, kept up to date; its rows are changes.
 
         Each parameter of the function is the name of a stream. As a decorator, `@flow.view` names the view as the
         function, also with options: `@flow.view(deterministic=True)`. `flow.view("name", function)` names it otherwise.
+        Options are those of `sql`.
 
         Raises:
             InvalidError: as `sql`.
@@ -249,12 +261,12 @@ class Dataflow(ProcessorGraph):
             ...     return flights.where("arr_delay > 60").groupBy("origin").count()
         """
         if name is None:
-            return lambda function: self.view(function, policy=policy, deterministic=deterministic)
+            return lambda function: self.view(function, policy=policy, deterministic=deterministic, now=now)
         if not isinstance(name, str):
-            return self.add_view(name.__name__, tuple(signature(name).parameters), name, policy, deterministic)
+            return self.add_view(name.__name__, tuple(signature(name).parameters), name, policy, deterministic, now=now)
         if query is None:
             raise InvalidError("BAD_VIEW", f"{name} has no query: write flow.view({name!r}, function), or flow.sql")
-        return self.add_view(name, tuple(signature(query).parameters), query, policy, deterministic)
+        return self.add_view(name, tuple(signature(query).parameters), query, policy, deterministic, now=now)
 
     @overload
     def iterate(
@@ -345,6 +357,7 @@ class Dataflow(ProcessorGraph):
         policy: Lazy | Eager | History | None,
         deterministic: bool | None,
         loop: LoopRows | None = None,
+        now: str | None = None,
     ) -> Stream:
         """Add a view, and return the stream of its rows; `sql`, `view` and `iterate` call this.
 
@@ -359,9 +372,22 @@ class Dataflow(ProcessorGraph):
             what = f"reads {', '.join(missing)}, which {self.name} does not have" if missing else "reads no stream"
             raise InvalidError("BAD_VIEW", f"{name} {what}: it has {self._known()}")
         chosen = policy_of_state(name, policy, "arrangements")
-        made = View(checked_name(name), streams, chosen, query, deterministic, loop)
+        period = None if now is None else self._period_of_now(name, now)
+        made = View(checked_name(name), streams, chosen, query, deterministic, loop, period)
         check_query(made, self._processors)
         return self.add(made)
+
+    def _period_of_now(self, name: str, now: str) -> int:
+        """Return the period of a view's `now()` in microseconds."""
+        period = round(seconds_in(now, f"{name}: now") * 10**6)
+        tick = 0.0 if self.ticks is None else self.ticks.source.capabilities.period or 0.0
+        if not tick or period < tick * 10**6:
+            has = f"has a tick of {tick:g} seconds" if tick else "has no ticks"
+            raise InvalidError(
+                "BAD_OPTION",
+                f"{name}: now={now!r}, and {self.name} {has}: write bl.Dataflow({self.name!r}, tick={now!r})",
+            )
+        return period
 
     def together(self, *sinks: str) -> None:
         """Show the steps of sinks together: a reader sees a step in all of them, or in none.

@@ -15,11 +15,12 @@ from boatlift.operators import compilers
 from boatlift.operators.duplicates import Duplicates
 from boatlift.operators.recent import Recent
 from boatlift.operators.transform.operator import Transform
-from boatlift.operators.view.cuts import Cut, CutsFound, WatermarkCut, Within
+from boatlift.operators.view.cuts import CurrentTimeCut, Cut, CutsFound, TemporalFilter, WatermarkCut, Within
 from boatlift.operators.view.operator import View
 from boatlift.operators.watermark.operator import Watermark
 from boatlift.spark.compile.operator import OtherOperators
 from boatlift.spark.compile.program import Registry
+from boatlift.views.current_time import time_of_ticks
 
 
 def _cut_into_operators(plan: Plan, found: OtherOperators) -> Plan:
@@ -45,6 +46,9 @@ class _Operators:
 
     def all(self) -> list[Operator]:
         for number, cut in enumerate(self._found.cuts):
+            if isinstance(cut.does, CurrentTimeCut):
+                self._of_cut[f"#{number}"] = self._time_of_ticks(cut.does.period)
+                continue
             below = self._named(cut.reads)[0] if cut.bare else self._below(number, cut)
             self._of_cut[f"#{number}"] = self._operator(cut, below)
         view, rest = self._view, self._found.rest
@@ -68,6 +72,12 @@ class _Operators:
             self._made.append(View(name, reads, view.policy, query, view.deterministic_code))
         return name
 
+    def _time_of_ticks(self, period: int) -> str:
+        name, ticks = self._free("now"), self._plan.ticks
+        assert ticks is not None, "a view says the period of now() only in a dataflow with ticks"
+        self._made.append(View(name, (ticks.name,), self._view.policy, time_of_ticks(ticks.name, period)))
+        return name
+
     def _operator(self, cut: Cut, below: str) -> str:
         does, policy = cut.does, self._view.policy
         if isinstance(does, WatermarkCut):
@@ -77,6 +87,7 @@ class _Operators:
             name = self._free("within")
             made = Duplicates(name, (below,), policy, does.keys, does.milliseconds)
         else:
+            assert isinstance(does, TemporalFilter)
             name, ticks = self._free("recent"), self._plan.ticks
             reads = (below,) if ticks is None else (below, ticks.name)
             made = Recent(name, reads, policy, does.column, does.period, does.inclusive)

@@ -37,8 +37,9 @@ def check_deterministic(frame: DataFrame, view: str, *, deterministic: bool | No
             raise InvalidError(
                 "NOT_INCREMENTAL",
                 f"{view} uses {_function(kind)} otherwise than in a condition such as `at > now() - INTERVAL 1 HOUR` "
-                "of a TIMESTAMP, alone or with AND in a WHERE, without months and days of a calendar: "
-                f"{_INSTEAD}, with {NONDETERMINISTIC[kind]}",
+                "of a TIMESTAMP, alone or with AND in a WHERE, without months and days of a calendar: say how often "
+                "its rows change, as in flow.sql(…, now='1 minute') or @flow.view(now='1 minute') (not in subqueries "
+                f"and OVER); or {_INSTEAD}, with {NONDETERMINISTIC[kind]}",
             )
         raise InvalidError(
             "NOT_INCREMENTAL",

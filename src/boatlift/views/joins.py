@@ -13,6 +13,7 @@ from boatlift.views.flows import Form
 from boatlift.views.never_fails import never_fails
 
 _JOINS = {
+    "Cross": Form.JOIN,
     "Inner": Form.JOIN,
     "LeftOuter": Form.OUTER,
     "RightOuter": Form.OUTER,
@@ -23,6 +24,7 @@ _JOINS = {
 }
 
 SIDES_ALONE = {
+    "Cross": (False, False),
     "Inner": (False, False),
     "LeftOuter": (True, False),
     "RightOuter": (False, True),
@@ -46,7 +48,7 @@ class JoinForm:
     """The condition on the pairs of an inner join, without its equality keys."""
 
 
-def join_form(node: Node, nodes: CatalystPlan, *, of_all_rows: bool = False) -> JoinForm:
+def join_form(node: Node, nodes: CatalystPlan, *, of_all_rows: bool = False, with_one_row: bool = False) -> JoinForm:
     """Return how a join is computed.
 
     A further condition filters the pairs of an inner join. In other joins it decides whether a row has a partner: if it
@@ -55,6 +57,7 @@ def join_form(node: Node, nodes: CatalystPlan, *, of_all_rows: bool = False) -> 
 
     Args:
         of_all_rows: Whether a condition that may fail is computed also for rows without a partner.
+        with_one_row: Whether one side has one row at most, so that pairs are as many as the rows of the other side.
     """
     values = nodes.not_in_values(node)
     if values is not None:
@@ -66,7 +69,7 @@ def join_form(node: Node, nodes: CatalystPlan, *, of_all_rows: bool = False) -> 
     place = f"{name} JOIN on {words(left) or 'nothing'}"
     form = _JOINS.get(nodes.join_type(node), Form.GENERAL)
     condition = nodes.other_condition(node)
-    if not left and form is Form.SEMI:  # every row of the right side is a partner
+    if not left and (form is Form.SEMI or (form is Form.JOIN and with_one_row)):  # all rows of the right are partners
         condition = None if node.condition().isEmpty() else node.condition().get()
         plain = ((nodes.long(1),), (nodes.long(1),))
     elif not left:

@@ -22,10 +22,10 @@ class NodeRewriting(CatalystPlan):
         """Return a node with other plans in its subqueries."""
 
         def replaced(expression: Expression) -> Expression:
-            made = self._over(expression, replaced)
+            made = self.over_expression(expression, replaced)
             return made.withNewPlan(made_of(made.plan())) if holds_plan(made) else made
 
-        return self._with_expressions(node, replaced)
+        return self.with_expressions(node, replaced)
 
     def with_scalars_as_columns(self, node: Node) -> Node | None:
         """Return a sort or a join with its scalar subqueries as further input columns; None if it has other subqueries.
@@ -39,7 +39,7 @@ class NodeRewriting(CatalystPlan):
 
         def replaced(expression: Expression, side: int) -> Expression:
             if self.kind(expression) != "ScalarSubquery":
-                return self._over(expression, lambda each: replaced(each, side))
+                return self.over_expression(expression, lambda each: replaced(each, side))
             more[side].append(self.alias(expression, "scalar"))
             return more[side][-1].toAttribute()
 
@@ -47,7 +47,7 @@ class NodeRewriting(CatalystPlan):
             parts = self.conjuncts(node.condition().get())
             made = self._joined(node, self.all_of([replaced(part, self.side_of(part, node) or 0) for part in parts]))
         else:
-            made = self._with_expressions(node, lambda each: replaced(each, 0))
+            made = self.with_expressions(node, lambda each: replaced(each, 0))
         below = zip(self.children(node), more, strict=True)
         return self.over(made, [self.project([*self.output(each), *new], each) if new else each for each, new in below])
 
@@ -90,12 +90,13 @@ class NodeRewriting(CatalystPlan):
         pairs = zip(order, columns, strict=True)
         return [each.withNewChildren(self._seq([column.toAttribute()])) for each, column in pairs], columns
 
-    def _over(self, expression: Expression, replaced: Callable[[Expression], Expression]) -> Expression:
+    def over_expression(self, expression: Expression, replaced: Callable[[Expression], Expression]) -> Expression:
+        """Return an expression with each of its children replaced."""
         children = items(expression.children())
         return expression.withNewChildren(self._seq(map(replaced, children))) if children else expression
 
-    def _with_expressions(self, node: Node, replaced: Callable[[Expression], Expression]) -> Node:
-        """Return a node with other expressions, if its kind may contain subqueries."""
+    def with_expressions(self, node: Node, replaced: Callable[[Expression], Expression]) -> Node:
+        """Return a node with each of its expressions replaced, if its kind may contain subqueries."""
         match self.kind(node):
             case "Filter":
                 return self.filter(replaced(node.condition()), node.child())

@@ -23,6 +23,7 @@ from boatlift.views.flows import Flow, Form, Leaf, Linear, SchemaOf, StageResult
 from boatlift.views.joins import collated, join_form, words
 from boatlift.views.loop_making import LoopBody, LoopKit, loop_body, recursion_body
 from boatlift.views.normal_form import normal_form
+from boatlift.views.unique_keys import unique_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,8 @@ class QueryKit:
     layout_of: LayoutOf
     most_iterations: int
     """WITH RECURSIVE fails with more iterations."""
+    keys: Mapping[int, Sequence[frozenset[str]]]
+    """The keys of each stream, by the RDD number of its empty frame; see `unique_keys`."""
 
 
 def query_of(node: Node, kit: QueryKit) -> Query:
@@ -190,7 +193,11 @@ class _Cutting:
             case "Aggregate":
                 return self._aggregate(node)
             case "Join":
-                join = join_form(node, self._nodes)
+                one_row = any(
+                    frozenset() in unique_ids(child, self._nodes, self._kit.keys)
+                    for child in self._nodes.children(node)
+                )
+                join = join_form(node, self._nodes, with_one_row=one_row)
                 return self._stage((node,), join.keys, join.place, form=join.form, condition=join.condition)
             case "Window":
                 keys = items(node.partitionSpec())

@@ -22,6 +22,7 @@ from boatlift.spark.compile.operator import OtherOperators
 from boatlift.spark.plans.catalyst import items, jvm
 from boatlift.spark.plans.watermarks import taking_watermarks
 from boatlift.views.catalyst_plan import CatalystPlan, Node
+from boatlift.views.current_time import TIME_COLUMNS, CurrentTime
 from boatlift.views.deterministic import temporal_condition
 from boatlift.views.never_fails import lowered
 
@@ -52,7 +53,15 @@ class TemporalFilter:
     inclusive: bool
 
 
-Does = WatermarkCut | Within | TemporalFilter
+@dataclass(frozen=True, slots=True)
+class CurrentTimeCut:
+    """`now()` elsewhere: nothing is below it, and the operator's one row is the time of the newest tick."""
+
+    period: int
+    """The period, in microseconds, to which it is rounded down."""
+
+
+Does = WatermarkCut | Within | TemporalFilter | CurrentTimeCut
 """The work of an operator on the rows below a cut."""
 
 
@@ -93,6 +102,8 @@ class CutQuery:
     """The streams that it reads, and their schemas."""
     reads: tuple[str, ...] = ()
     """The streams and cuts whose frames the function takes, in order."""
+    now: int | None = None
+    """The period of `now()` in microseconds; None: the query may not have it but in temporal filters."""
     stop: int | None = None
     """The number of the cut below which the function returns rows; None: above all cuts."""
 
@@ -102,14 +113,15 @@ class CutQuery:
     def cut(self, given: Mapping[str, DataFrame], nodes: CatalystPlan) -> tuple[DataFrame, list[Cut], tuple[str, ...]]:
         """Return the rows, the cuts, and the streams and cuts that the rows come from; missing frames are empty."""
         frames = {name: given.get(name) or nodes.empty(schema) for name, schema in self.schemas.items()}
-        cutting = _CutsOfQuery(self.view, nodes, given, self.stop)
+        cutting = _CutsOfQuery(self.view, nodes, given, self.now, self.stop)
         for name, frame in frames.items():
             cutting.register(frame, name)
         try:
             with taking_watermarks(next(iter(frames.values())), cutting.watermark):
                 frame = queried(self.view, self.query, frames, nodes)
-            cut = cutting.temporal(nodes.without_ctes(nodes.analysed(frame)))
-            frame = frame if cut is None else nodes.frame_of(cut)
+            plan = nodes.without_ctes(nodes.analysed(frame))
+            cut = cutting.temporal(plan)
+            frame = cutting.at_ticks(frame if cut is None else nodes.frame_of(cut), plan if cut is None else cut)
         except _Wanted as wanted:
             frame = wanted.rows
         return frame, cutting.cuts, cutting.reads(nodes.analysed(frame))
@@ -142,10 +154,12 @@ class _CutsOfQuery:
     view: str
     nodes: CatalystPlan
     given: Mapping[str, DataFrame]
+    now: int | None
     stop: int | None
     cuts: list[Cut] = field(default_factory=list)
     _leaves: dict[int, str] = field(default_factory=dict)
     _columns: dict[int, list[str]] = field(default_factory=dict)
+    _time: DataFrame | None = None
     _late_by: dict[int, int] = field(default_factory=dict)
     """The attribute id of each column with a watermark, to the allowed lateness in milliseconds."""
 
@@ -218,12 +232,34 @@ class _CutsOfQuery:
         rest = self.nodes.filter(found.others, below)
         return self.temporal(rest) or rest
 
+    def at_ticks(self, frame: DataFrame, plan: Node) -> DataFrame:
+        """Return a frame with the time of the newest tick in the place of `now()`, if the view says at which period.
+
+        Args:
+            plan: The frame's, analysed and without common table expressions.
+        """
+        if self.now is None:
+            return frame
+        period = self.now
+
+        def table() -> Node:
+            if self._time is None:
+                name = f"#{len(self.cuts)}"
+                self._time = self.given.get(name) or self.nodes.empty(TIME_COLUMNS)
+                self.cuts.append(Cut(CurrentTimeCut(period), (), bare=True, row_wise=False))
+                self.register(self._time, name)
+            return self.nodes.analysed(self._time)
+
+        made = CurrentTime(self.nodes.spark, table).in_plan(plan)
+        return frame if made is plan else self.nodes.frame_of(made)
+
     def _cut(self, frame: DataFrame, does: Callable[[Sequence[str]], Does]) -> DataFrame:
         """Return the frame of the rows above a cut: columns have the same ids as below it.
 
         Args:
             does: Returns the operator's work, from the unique names of the columns.
         """
+        frame = self.at_ticks(frame, self.nodes.analysed(frame))
         number, plan = len(self.cuts), self.nodes.analysed(frame)
         names = _without_doubles(frame.columns)
         if self.stop == number:

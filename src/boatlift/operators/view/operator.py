@@ -49,6 +49,8 @@ class View(KeyedOperator):
         query: SQL over streams as tables; or a function of a DataFrame for each stream, in order.
         deterministic_code: True: the Python functions that the query calls give the same value for the same arguments.
             None: they are refused.
+        now: The period of `now()` in microseconds: it is the time of the newest tick, rounded down to the period. None:
+            a query may have `now()` only in conditions such as `at > now() - INTERVAL 1 HOUR`.
         loop: The rows of a loop, if the view is one. The query is then a function of a DataFrame of the rows of an
             iteration, and those of the streams; it returns the rows of the next iteration. The view is the least fixed
             point: the rows of the iteration, counted from one without rows, after which none changes any.
@@ -59,6 +61,7 @@ class View(KeyedOperator):
     query: str | Callable[..., DataFrame]
     deterministic_code: bool | None = None
     loop: LoopRows | None = None
+    now: int | None = None
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:

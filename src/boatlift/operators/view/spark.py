@@ -16,7 +16,7 @@ from pyspark.sql.types import MapType, StringType, StructField, StructType, Time
 from boatlift.dataflow.columns import OF, column_of
 from boatlift.errors import InvalidError
 from boatlift.operators.view.appending import AppendingSteps
-from boatlift.operators.view.cuts import CutQuery, CutsFound
+from boatlift.operators.view.cuts import CurrentTimeCut, CutQuery, CutsFound
 from boatlift.operators.view.frames import ViewFrames
 from boatlift.operators.view.kept import kept_rows_of
 from boatlift.operators.view.meeting import Meeting
@@ -130,6 +130,7 @@ def _compiled(operator: View, inputs: Sequence[Columns], kit: Kit) -> CompiledVi
     plan = nodes.optimised(frame)
     schema_of = partial(_schema, kit, operator.name)
     growing = {name for name, columns in zip(operator.reads, inputs, strict=True) if not columns.changes}
+    known = {nodes.rdd_of(leaf): columns.keys for leaf, columns in zip(leaves, inputs, strict=True)}
     query_kit = QueryKit(
         nodes,
         operator.name,
@@ -139,6 +140,7 @@ def _compiled(operator: View, inputs: Sequence[Columns], kit: Kit) -> CompiledVi
         schema_of,
         partial(layout_of, schema_of=schema_of, null_on_overflow=_conf(kit, "spark.sql.ansi.enabled") != "true"),
         int(_conf(kit, "spark.sql.cteRecursionLevelLimit")),
+        known,
     )
     reads = dict(streams)
     schema = StructType([StructField(field.name, field.dataType) for field in frame.schema.fields])
@@ -154,7 +156,6 @@ def _compiled(operator: View, inputs: Sequence[Columns], kit: Kit) -> CompiledVi
         jobs = tuple(jobs_of(query, nodes, operator.name, partial(schema_of, compared=compared)))
     rows = {name: frame.schema for name, frame in frames.items()}
     try_stages(query, jobs, rows, nodes, operator.name)
-    known = {nodes.rdd_of(leaf): columns.keys for leaf, columns in zip(leaves, inputs, strict=True)}
     keys = unique_keys(plan, nodes, known)
     columns = with_least_watermark(Columns(operator.name, schema, changes=True, keys=keys), inputs)
     bounded = None if query.bounded is None or not columns.has_watermark else names[query.bounded]
@@ -167,7 +168,7 @@ def _compiled(operator: View, inputs: Sequence[Columns], kit: Kit) -> CompiledVi
         result=result,
         keys=None if query.only_appends else keys,
         compares=not query.only_appends,
-        in_words=tuple(in_words(job, query) for job in jobs),
+        in_words=(*(in_words(job, query) for job in jobs[:-1]), in_words(jobs[-1], query) + _price_of_now(operator)),
     )
 
 
@@ -179,11 +180,22 @@ def _cut(operator: View, frames: Mapping[str, DataFrame], nodes: CatalystPlan) -
     """
     if isinstance(operator.query, CutQuery):
         return operator.query(*frames.values())
-    whole = CutQuery(operator.name, operator.query, {name: frame.schema for name, frame in frames.items()})
+    schemas = {name: frame.schema for name, frame in frames.items()}
+    whole = CutQuery(operator.name, operator.query, schemas, now=operator.now)
     frame, cuts, reads = whole.cut(frames, nodes)
+    if operator.now is not None and not any(isinstance(cut.does, CurrentTimeCut) for cut in cuts):
+        raise InvalidError(
+            "BAD_OPTION",
+            f"{operator.name} says the period of now(), and its query has no now() that needs one: leave now= out",
+        )
     if cuts:
         raise CutsFound(operator.name, cuts, reads, whole)
     return frame
+
+
+def _price_of_now(operator: View) -> str:
+    period = operator.query.now if isinstance(operator.query, CutQuery) else None
+    return "" if period is None else f"; again for each row with now(), every {period / 10**6:g} seconds"
 
 
 def _timed_columns(operator: View, inputs: Sequence[Columns]) -> dict[str, tuple[str, ...]]:
