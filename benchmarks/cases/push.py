@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-
-import pyarrow as pa
+from typing import Any
 
 from benchmarks.harness.measuring import Effort, Figure, Result, median_ratio
 
@@ -23,7 +22,7 @@ SCHEMA = "id LONG NOT NULL, item STRING, amount DOUBLE"
 
 def measure(effort: Effort) -> Result:
     """Let clients push to a dataflow that aggregates the rows, and to a server that only reads them, in turns."""
-    with _dataflow() as durable, server_without_store(lambda rows: rows.num_rows) as nothing:
+    with _dataflow() as durable, server_without_store(len) as nothing:
         turns = [(pushed(durable), pushed(nothing)) for _ in range(WARM_UPS + effort.rounds)][WARM_UPS:]
     ours, theirs = ([turn[side] for turn in turns] for side in (0, 1))
     ratio = median_ratio([each["acks"] for each in ours], [each["acks"] for each in theirs])
@@ -70,7 +69,7 @@ def _dataflow() -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def server_without_store(take: Callable[[pa.Table], int]) -> Iterator[tuple[str, int]]:
+def server_without_store(take: Callable[[list[dict[str, Any]]], int]) -> Iterator[tuple[str, int]]:
     """Serve pushes whose rows a function in memory takes, and answer with the number that it returns."""
     from boatlift.connectors.kit.declared_columns import struct_of
     from boatlift.connectors.push.rows import PushedRows
@@ -85,7 +84,7 @@ def server_without_store(take: Callable[[pa.Table], int]) -> Iterator[tuple[str,
         def put_json(self, body: bytes, key: str | None) -> Future[Receipt]:  # noqa: ARG002
             """Answer at once."""
             answer: Future[Receipt] = Future()
-            answer.set_result(Receipt(take(rows.of_json(body)), repeated=False, stable=False))
+            answer.set_result(Receipt(take(rows.parsed(body).rows), repeated=False, stable=False))
             return answer
 
         def pushed(self, key: str) -> Receipt | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -10,7 +11,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -133,15 +134,42 @@ def test_an_answer_outlives_its_key(spark: SparkSession, tmp_path: Path, monkeyp
 def test_requests_wait_for_a_sink_that_opens_again() -> None:
     held: dict[str, bytes] = {}
     answers = PushAnswers("id", 30)
-    with pytest.raises(UnavailableError, match=r"\[NOT_RUNNING\]"):
-        answers.wait("q")
-    answers.serve(lambda keys: {key: held[key] for key in keys if key in held})
-    waiting = answers.wait("q")
-    answers.serve(None)
-    held["q"] = b"{}"  # its step was committed, and the sink failed before it could say so
-    answers.serve(lambda keys: {key: held[key] for key in keys if key in held})
-    assert waiting.result(0) == b"{}"
-    assert answers.wait("q").result(0) == b"{}"
+
+    def look(keys: Sequence[str]) -> dict[str, bytes]:
+        return {key: held[key] for key in keys if key in held}
+
+    async def request() -> bytes | None:
+        with pytest.raises(UnavailableError, match=r"\[NOT_RUNNING\]"):
+            answers.find("q")
+        answers.serve(look)
+        waiting = answers.wait("q")
+        answers.serve(None)
+        held["q"] = b"{}"  # its step was committed, and the sink failed before it could say so
+        answers.serve(look)
+        return await asyncio.wait_for(waiting, 30)
+
+    assert asyncio.run(request()) == b"{}"
+    assert answers.find("q") == b"{}"
+
+
+def test_all_requests_that_a_step_answers_cost_one_look() -> None:
+    answers, looks = PushAnswers("id", 30), []
+
+    def look(keys: Sequence[str]) -> dict[str, bytes]:
+        looks.append(list(keys))
+        return {key: key.encode() for key in keys}
+
+    async def requests() -> list[bytes | None]:
+        answers.serve(look)
+        waiting = [answers.wait(f"q{number // 2}") for number in range(1000)]  # each of 500 keys twice
+        gone = answers.wait("gone")
+        answers.leave("gone", gone)
+        answers.leave("q0", waiting[1])
+        await asyncio.to_thread(answers.came, ["other", "gone", *(f"q{number}" for number in range(500))])
+        return await asyncio.wait_for(asyncio.gather(waiting[0], *waiting[2:]), 30)
+
+    assert asyncio.run(requests()) == [b"q0", *(f"q{number // 2}".encode() for number in range(2, 1000))]
+    assert looks == [[f"q{number}" for number in range(500)]]
 
 
 def test_values_that_json_has_not_are_texts(tmp_path: Path) -> None:
@@ -152,7 +180,7 @@ def test_values_that_json_has_not_are_texts(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "a ?#%41.db") as database:
         database.execute("CREATE TABLE answers (id TEXT, f REAL, b BLOB)")
         database.execute("INSERT INTO answers VALUES ('q', ?, ?)", (float("-inf"), b"\x00\xff"))
-    assert sink._look(["q", "other"]) == {"q": b'{"id":"q","f":"-Infinity","b":"AP8="}'}
+    assert sink._kept.look(["q", "other"]) == {"q": b'{"id":"q","f":"-Infinity","b":"AP8="}'}
 
 
 @pytest.mark.spark

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import types as T
 
 import boatlift as bl
 from boatlift.connectors.push import recorder
@@ -17,7 +18,7 @@ from boatlift.connectors.push.source import KEY_LENGTH
 from boatlift.dataflow import Receipt
 from boatlift.http.connections import refusal_of
 from boatlift.storage.local import LocalStore
-from support.push.source import Source
+from support.push.source import SCHEMA, Source
 from support.waiting import until
 from support.worlds.logs import Meanwhile
 
@@ -74,13 +75,15 @@ def test_a_key_that_many_push_at_once_is_taken_once(source: Source) -> None:
     assert source.next(source.start())["rows"] == 1
 
 
-def test_pushes_that_come_while_one_is_written_share_an_object(tmp_path: Path) -> None:
+def test_pushes_that_come_while_one_is_written_share_an_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go = threading.Event(), threading.Event()
 
     def wait() -> None:
         begun.set()
         assert go.wait(30)
 
+    priced = T.StructType([*SCHEMA.fields, T.StructField("price", T.DecimalType(3, 1))])
+    monkeypatch.setattr("support.push.source.SCHEMA", priced)
     store = LocalStore.open(tmp_path, create=True)
     source = Source(tmp_path, store=store)
     slow: Any = Meanwhile(store, "create", "input/", wait)
@@ -89,11 +92,15 @@ def test_pushes_that_come_while_one_is_written_share_an_object(tmp_path: Path) -
     assert begun.wait(30)
     answers += [source.put_json(b'{"id": %d}' % number, f"{number % 40}") for number in range(40)]
     answers += [source.put_json(b'{"id": 1}', "1"), source.put_json(b'{"id": 2}', "1")]
+    unfit = source.put_json(b'{"id": 1, "price": 12345.6}', "unfit")
     assert not any(answer.done() for answer in answers), "no client gets an answer before its rows are durable"
     go.set()
     assert [answer.result(30).repeated for answer in answers[:-1]] == 41 * [False] + [True]
     with pytest.raises(bl.InvalidError, match=r"\[KEY_REUSED\]"):
         answers[-1].result(30)
+    with pytest.raises(bl.DataError, match=r"\[BAD_ROW\]"):
+        unfit.result(30)
+    assert source.pushed("unfit") is None
     assert [part.rows for _, part in source._log.parts(0)] == [1, 40]
     source.close()
 

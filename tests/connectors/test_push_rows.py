@@ -300,6 +300,17 @@ def test_tables_with_times_that_python_has_not_are_taken() -> None:
         batch(1_700_000_000_000_000_000, "a\0b")
 
 
+def test_pushes_that_are_converted_together_are_as_alone() -> None:
+    rows = PushedRows(T.StructType([*SCHEMA.fields, T.StructField("at", T.TimestampType())]))
+    bodies = [b'{"id": 1, "item": "a"}', b'[{"id": 2}, {"id": 3, "at": "2026-01-02T03:04:05Z"}]', b"[]"]
+    far = b'{"id": 4, "at": "9999-12-31T23:59:59-23:00"}'
+    for some in (bodies, [*bodies, far]):
+        made = rows.of_parsed([rows.parsed(body) for body in some])
+        alone = [rows.of_json(body) for body in some]
+        assert [each for each, _ in made] == alone
+        assert [digest for _, digest in made] == [rows.digest(each) for each in alone]
+
+
 def test_the_same_rows_have_the_same_digest() -> None:
     rows = PushedRows(SCHEMA)
     one = rows.of_json(b'[{"id": 1, "item": "a"}, {"id": 2}]')

@@ -7,15 +7,15 @@ whatever failure, gets the same bytes, and one that has left reads its answer la
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import json
 import logging
 import math
 import sqlite3 as driver
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, InvalidStateError
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -43,9 +43,12 @@ logger = logging.getLogger(__name__)
 class PushAnswers:
     """The requests that wait for an answer, and the sink that has the answers.
 
+    The thread of the server alone calls `wait` and `leave`; any thread may call the others.
+
     Laws:
         * A key has one answer, and each request with the key gets it, before and after any failure.
         * A request is answered once its answer is durable.
+        * All requests that a step answers cost one look into the sink, and wake the server once.
 
     Attributes:
         column: The column with the key of a row's push.
@@ -56,10 +59,26 @@ class PushAnswers:
 
     def __init__(self, column: str, seconds: float) -> None:
         self.column, self.seconds, self.has_sink = column, seconds, False
-        self._lock = threading.Lock()
-        self._waiting: defaultdict[str, list[Future[bytes]]] = defaultdict(list)
+        self._waiting: dict[str, list[asyncio.Future[bytes | None]]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._look: Look | None = None
         self.is_open = threading.Event()
+
+    def give_key(self, rows: Sequence[dict[str, Any]], key: str | None) -> None:
+        """Give the one row of a push its key.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]` the push has no key.
+            DataError: `[BAD_ROW]` it has several rows, or its row another key.
+        """
+        if key is None:
+            raise InvalidError("BAD_OPTION", "a push that is answered needs a key of its own: send Idempotency-Key")
+        if len(rows) > 1:
+            raise DataError("BAD_ROW", f"{len(rows)} rows under one key, which has one answer: push them one by one")
+        for row in rows:
+            if row.get(self.column) not in (None, key):
+                raise DataError("BAD_ROW", f"{self.column} is the key of the push: leave it out, or give {key!r}")
+            row[self.column] = key
 
     def serve(self, look: Look | None) -> None:
         """Set the function that returns the answers that there are to some keys; None while no sink is open."""
@@ -70,55 +89,54 @@ class PushAnswers:
         self.is_open.set()
         self.came(list(self._waiting))
 
-    def find(self, key: str) -> bytes | None:
-        """Return the answer to a key as JSON; None if there is none yet.
+    def look(self, keys: Sequence[str]) -> dict[str, bytes]:
+        """Return the answers that there are to some keys, as JSON.
 
         Raises:
             UnavailableError: `[NOT_RUNNING]` no sink is open; `[SINK_FAILED]`.
         """
         if (look := self._look) is None:
             raise UnavailableError("NOT_RUNNING", "the sink with the answers is not open yet: ask again in a moment")
-        return look([key]).get(key)
+        return look(keys)
 
-    def wait(self, key: str) -> Future[bytes]:
-        """Return the coming answer to a key; `leave` ends the waiting. Raises as `find`."""
-        answer: Future[bytes] = Future()
-        with self._lock:
-            self._waiting[key].append(answer)
-        try:
-            found = self.find(key)  # looked up after it waits: none can come in between
-        except UnavailableError:
-            self.leave(key, answer)
-            raise
-        if found is not None:
-            _give(answer, found)
+    def find(self, key: str) -> bytes | None:
+        """Return the answer to a key as JSON; None if there is none yet. Raises as `look`."""
+        return self.look([key]).get(key)
+
+    def wait(self, key: str) -> asyncio.Future[bytes | None]:
+        """Return the coming answer to a key; `leave` ends the waiting.
+
+        No answer is missed if the request waits before its row is recorded; for a row that was recorded before, look
+        afterwards.
+        """
+        self._loop = asyncio.get_running_loop()
+        answer: asyncio.Future[bytes | None] = self._loop.create_future()
+        self._waiting.setdefault(key, []).append(answer)
         return answer
 
-    def leave(self, key: str, answer: Future[bytes]) -> None:
-        with self._lock:
-            self._waiting[key].remove(answer)
-            if not self._waiting[key]:
-                del self._waiting[key]
+    def leave(self, key: str, answer: asyncio.Future[bytes | None]) -> None:
+        left = [each for each in self._waiting.pop(key, ()) if each is not answer]
+        if left:
+            self._waiting[key] = left
 
     def came(self, keys: Iterable[str]) -> None:
         """Answer the requests with these keys, as far as they have durable answers."""
-        with self._lock:
-            waiting = {key: list(self._waiting[key]) for key in keys if key in self._waiting}
-        if not waiting or self._look is None:
+        wanted, loop = [key for key in keys if key in self._waiting], self._loop
+        if not wanted or loop is None or self._look is None:
             return
         try:
-            found = self._look(list(waiting))
+            found = self._look(wanted)
         except UnavailableError:
             logger.warning("answers cannot be read: their clients ask again", exc_info=True)
             return
+        with suppress(RuntimeError):  # the server has ended, and the requests with it
+            loop.call_soon_threadsafe(self._give, found)
+
+    def _give(self, found: Mapping[str, bytes]) -> None:
         for key, text in found.items():
-            for answer in waiting[key]:
-                _give(answer, text)
-
-
-def _give(answer: Future[bytes], found: bytes) -> None:
-    with suppress(InvalidStateError):  # it has it already, or its client has left
-        answer.set_result(found)
+            for answer in self._waiting.get(key, ()):
+                if not answer.done():  # else its time is over
+                    answer.set_result(text)
 
 
 @checked_options("bl.reply")
@@ -156,8 +174,7 @@ class ReplySink(SqliteSink):
     def __init__(self, answers: PushAnswers, table: SqliteSink) -> None:
         self.__dict__.update(table.__dict__)
         self._answers = answers
-        of_key = f"{quoted(self._table_name)} WHERE {quoted(answers.column)} = ?"
-        self._select = f"SELECT * FROM {of_key}"  # noqa: S608
+        self._kept = _KeptAnswers(self._path, self._table_name, answers.column)
 
     def describe(self) -> Json:
         return {**super().describe(), "kind": "reply"}
@@ -171,7 +188,7 @@ class ReplySink(SqliteSink):
                 "TYPE_REFUSED", f"{column} is the key of a push, a STRING: let {context.sink} have it so"
             )
         held = super().open(context)
-        self._answers.serve(self._look)
+        self._answers.serve(self._kept.look)
         return held
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
@@ -185,6 +202,7 @@ class ReplySink(SqliteSink):
         answers = self.__dict__.get("_answers")
         if answers is not None:
             answers.serve(None)
+            self._kept.close()
         super().close()
 
     def _keys_of(self, piece: pa.Table, step: int) -> list[str]:
@@ -203,20 +221,40 @@ class ReplySink(SqliteSink):
             )
         return [key for key in keys if key is not None]
 
-    def _look(self, keys: Sequence[str]) -> dict[str, bytes]:
+
+class _KeptAnswers:
+    """Reads the table of answers, through one connection of its own that stays open."""
+
+    def __init__(self, path: Path, table: str, column: str) -> None:
+        self._path, self._column, self._lock = path, column, threading.Lock()
+        some = f"{quoted(table)} WHERE {quoted(column)} IN"
+        self._select = f"SELECT * FROM {some} (SELECT value FROM json_each(?))"  # noqa: S608 - quoted
+        self._connection: driver.Connection | None = None
+
+    def look(self, keys: Sequence[str]) -> dict[str, bytes]:
         """Return the answers that there are, as JSON objects of the columns as SQLite has them."""
-        found = {}
-        try:
-            with closing(driver.connect(f"file:{quote(str(self._path))}?mode=ro", uri=True)) as database:
-                database.execute("PRAGMA busy_timeout = 5000")
-                for key in keys:
-                    rows = database.execute(self._select, (key,))
-                    if (row := rows.fetchone()) is not None:
-                        names = (each[0] for each in rows.description)
-                        found[key] = msgspec.json.encode(dict(zip(names, map(_json_of, row), strict=True)))
-        except driver.Error as error:
-            raise UnavailableError("SINK_FAILED", f"answers in {self._path} cannot be read: {error}") from error
-        return found
+        with self._lock:
+            try:
+                if self._connection is None:
+                    there = f"file:{quote(str(self._path))}?mode=ro"
+                    self._connection = driver.connect(there, uri=True, check_same_thread=False, isolation_level=None)
+                    self._connection.execute("PRAGMA busy_timeout = 5000")
+                cursor = self._connection.execute(self._select, (json.dumps(keys),))
+                names, rows = [each[0] for each in cursor.description], cursor.fetchall()
+            except driver.Error as error:
+                self._close()
+                raise UnavailableError("SINK_FAILED", f"answers in {self._path} cannot be read: {error}") from error
+        place = names.index(self._column)
+        return {row[place]: msgspec.json.encode(dict(zip(names, map(_json_of, row), strict=True))) for row in rows}
+
+    def close(self) -> None:
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
 
 def _json_of(value: Any) -> Any:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import accumulate, takewhile
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from boatlift.connectors.push.compacted import CompactedSegments
-from boatlift.connectors.push.rows import PushedRows
+from boatlift.connectors.push.rows import ParsedRows, PushedRows
 from boatlift.dataflow.contracts import Receipt
-from boatlift.errors import BoatliftError, InternalError, InvalidError, UnavailableError
+from boatlift.errors import BoatliftError, DataError, InternalError, InvalidError, UnavailableError
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.records.codec import Push
 from boatlift.storage.unlogged_input import UnloggedInput
@@ -28,10 +29,12 @@ OBJECT_BYTES = 32 << 20
 
 @dataclass(slots=True)
 class _Waiting:
-    """A push without an answer."""
+    """A push without an answer; its rows are converted in its turn if they are `parsed`."""
 
-    rows: pa.RecordBatch
+    rows: pa.RecordBatch | None
     push: Push
+    size: int
+    parsed: ParsedRows | None = None
     answer: Future[Receipt] = field(default_factory=Future)
 
 
@@ -53,6 +56,7 @@ class Recorder:
         most_keys: The most keys that are remembered; pushes with further keys are refused.
         most_waiting: The most bytes of rows that may wait until they are free.
         compacted: Makes the compaction, given a function to call when a segment is made; None: rows are not compacted.
+        answered: Returns those of some keys that have answers, which outlive the log's keys; None: there are none.
 
     Attributes:
         failure: The error that ended the recording; None while it goes on.
@@ -71,10 +75,11 @@ class Recorder:
         most_waiting: int,
         until_stable: bool,
         compacted: Callable[[Callable[[], None]], CompactedSegments] | None = None,
+        answered: Callable[[Sequence[str]], Container[str]] | None = None,
     ) -> None:
         self._source, self._log, self._rows, self._clock = source, log, rows, clock
         self._remember, self._most_keys = remember, most_keys
-        self._most, self._until_stable = most_waiting, until_stable
+        self._most, self._until_stable, self._answered = most_waiting, until_stable, answered
         self._changed = threading.Condition()
         self._waiting: list[_Waiting] = []
         self._unstable: list[tuple[int, Future[Receipt], Receipt]] = []
@@ -107,14 +112,19 @@ class Recorder:
             BoatliftError: no row was recorded; the answer may raise the same errors.
         """
         digest = self._rows.digest(rows) if key else b""
-        waiting = _Waiting(rows, Push(key or "", rows.num_rows, digest, self._clock()))
-        if not rows.num_rows:
+        return self._queue(_Waiting(rows, Push(key or "", rows.num_rows, digest, self._clock()), rows.nbytes))
+
+    def put_parsed(self, rows: ParsedRows, key: str | None) -> Future[Receipt]:
+        """Queue the rows of a push, which are converted with those of the pushes beside it. Raises as `put`."""
+        push = Push(key or "", len(rows.rows), b"", self._clock())
+        return self._queue(_Waiting(None, push, rows.size, rows))
+
+    def _queue(self, waiting: _Waiting) -> Future[Receipt]:
+        key = waiting.push.key
+        if not waiting.push.rows:
             waiting.answer.set_result(Receipt(0, repeated=False, stable=True))
             return waiting.answer
-        if rows.nbytes > LARGEST_ROWS:
-            raise InvalidError(
-                "PUSH_TOO_LARGE", f"{rows.nbytes:,} bytes are more than {LARGEST_ROWS:,}: push them in parts"
-            )
+        _check_size(waiting.size)
         with self._changed:
             if self.failure is not None:
                 raise self.failure
@@ -124,7 +134,8 @@ class Recorder:
                 )
             known = self._log.find(key) if key and self._log.begun else None
             if known is not None:
-                self._refuse_other(known, digest)
+                if waiting.rows is not None:
+                    self._refuse_other(known, waiting.push.digest)
             elif key and len(self._log.keys) >= self._most_keys:
                 self._forgets = True
                 self._changed.notify_all()
@@ -141,7 +152,7 @@ class Recorder:
                     f"more than {self._most:,} bytes that were pushed to {self._source} wait until no failure can need "
                     "them: push again later",
                 )
-            self._queued += rows.nbytes
+            self._queued += waiting.size
             self._waiting.append(waiting)
             self._changed.notify_all()
         return waiting.answer
@@ -214,13 +225,14 @@ class Recorder:
         self._answer_unstable()
 
     def _next_group(self) -> list[_Waiting]:
-        sizes = accumulate(waiting.rows.nbytes for waiting in self._waiting)
+        sizes = accumulate(waiting.size for waiting in self._waiting)
         count = 1 + sum(1 for _ in takewhile(lambda size: size < OBJECT_BYTES, sizes))
         group, self._waiting = self._waiting[:count], self._waiting[count:]
-        self._queued -= sum(waiting.rows.nbytes for waiting in group)
+        self._queued -= sum(waiting.size for waiting in group)
         return group
 
     def _write(self, group: list[_Waiting]) -> None:
+        group = self._converted(group)
         new = set[str]()
         made, again = list[_Waiting](), list[_Waiting]()
         for waiting in group:
@@ -228,8 +240,10 @@ class Recorder:
             is_known = bool(key) and (key in new or self._log.find(key) is not None)
             (again if is_known else made).append(waiting)
             new.add(key)
-        if made:
-            number = self._log.append([w.push for w in made], self._rows.stream([w.rows for w in made]))
+        if made and (made := self._without_answers(made)):
+            number = self._log.append(
+                [w.push for w in made], self._rows.stream([w.rows for w in made if w.rows is not None])
+            )
             self.announce()
             for waiting in made:
                 self._answer(waiting, number, repeated=False)
@@ -242,6 +256,42 @@ class Recorder:
                 waiting.answer.set_exception(error)
             else:
                 self._answer(waiting, known.number, repeated=True)
+
+    def _converted(self, group: list[_Waiting]) -> list[_Waiting]:
+        """Convert the rows of pushes, together if all fit; return the pushes that fit, after refusing the others."""
+        parsed = [each for each in group if each.rows is None]
+        try:
+            self._convert(parsed)
+        except (DataError, InvalidError):
+            for each in parsed:
+                try:
+                    self._convert([each])
+                except (DataError, InvalidError) as error:
+                    each.answer.set_exception(error)
+        return [each for each in group if each.rows is not None]
+
+    def _convert(self, parsed: list[_Waiting]) -> None:
+        made = self._rows.of_parsed([each.parsed for each in parsed if each.parsed is not None])
+        for rows, _ in made[:1]:
+            _check_size(rows.get_total_buffer_size())  # of all: they are slices of one batch
+        for each, (rows, digest) in zip(parsed, made, strict=True):
+            each.rows = rows
+            if each.push.key:
+                each.push = msgspec.structs.replace(each.push, digest=digest)
+
+    def _without_answers(self, made: list[_Waiting]) -> list[_Waiting]:
+        """Return the pushes to record: none whose key has an answer, though the log has forgotten it."""
+        if self._answered is None:
+            return made
+        try:
+            found = self._answered([each.push.key for each in made])
+        except UnavailableError as error:
+            self._refuse(made, error)
+            return []
+        for each in made:
+            if each.push.key in found:
+                each.answer.set_result(Receipt(each.push.rows, repeated=True, stable=True))
+        return [each for each in made if each.push.key not in found]
 
     def _answer(self, waiting: _Waiting, number: int, *, repeated: bool) -> None:
         stable = self._log.is_freed(number)
@@ -309,3 +359,8 @@ class Recorder:
                 f"other rows were pushed to {self._source} with the key {known.key!r}: give new rows a key of their "
                 "own",
             )
+
+
+def _check_size(size: int) -> None:
+    if size > LARGEST_ROWS:
+        raise InvalidError("PUSH_TOO_LARGE", f"{size:,} bytes are more than {LARGEST_ROWS:,}: push them in parts")

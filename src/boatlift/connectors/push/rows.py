@@ -8,6 +8,7 @@ import re
 import sys
 import types
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -35,6 +36,18 @@ LARGEST_EXPONENT = 76
 
 _BUILTIN = (bytes, dt.date, dt.datetime, decimal.Decimal)
 _AT = re.compile(r"`\$\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedRows:
+    """The rows of a push of JSON, of the declared types, before they are converted.
+
+    Attributes:
+        size: The bytes of the JSON.
+    """
+
+    rows: list[dict[str, Any]]
+    size: int
 
 
 class PushedRows:
@@ -66,6 +79,10 @@ class PushedRows:
         self._nested = {f.name: counter for f in schema.fields if (counter := field_counter(f.dataType))}
 
     def of_json(self, body: bytes) -> pa.RecordBatch:
+        return self._made(self.parsed(body).rows)
+
+    def parsed(self, body: bytes) -> ParsedRows:
+        """Return the rows of JSON before they are converted; `of_parsed` may still refuse them."""
         decode = self._many.decode if body.lstrip()[:1] == b"[" else self._one.decode_lines
         try:
             rows = _as_dictionaries(lambda: decode(body))
@@ -81,7 +98,27 @@ class PushedRows:
             raise _bad_row(flaw)
         if self._has_times and (flaw := too_fine_time(body, self._declared)):
             raise _bad_row(flaw)
-        return self._made(rows)
+        return ParsedRows(rows, len(body))
+
+    def of_parsed(self, pushes: Sequence[ParsedRows]) -> list[tuple[pa.RecordBatch, bytes]]:
+        """Return the rows of several pushes, each with its digest; all in one conversion, which costs as much as one.
+
+        Raises:
+            DataError: `[BAD_ROW]` a row of one of them does not fit.
+        """
+        batch, begin, made = self._made([row for push in pushes for row in push.rows]), 0, []
+        try:
+            columns: list[list[Any]] | None = [column.to_pylist() for column in batch.columns]
+        except (ValueError, OverflowError):  # a year that Python lacks changes no digest of other rows
+            columns = None
+        for push in pushes:
+            end = begin + len(push.rows)
+            rows = batch.slice(begin, end - begin)
+            made.append(
+                (rows, self.digest(rows) if columns is None else _digest([each[begin:end] for each in columns]))
+            )
+            begin = end
+        return made
 
     def of_python(self, rows: object) -> pa.RecordBatch:
         """Return the rows of mappings, or of any object that exports an Arrow stream."""
@@ -101,7 +138,7 @@ class PushedRows:
     @staticmethod
     def digest(batch: pa.RecordBatch) -> bytes:
         """Return a digest of the values of rows; equal rows have equal digests, in whatever form they came."""
-        return xxhash.xxh3_128_digest(msgspec.msgpack.encode([_values(column) for column in batch.columns]))
+        return _digest([_values(column) for column in batch.columns])
 
     def _made(self, rows: list[Any]) -> pa.RecordBatch:
         try:
@@ -144,6 +181,10 @@ class PushedRows:
             if (row := lacks.index(True).as_py()) >= 0:
                 raise _bad_row(f"row {row + 1}: column {name} must not be NULL in a row that deletes nothing")
         return batch
+
+
+def _digest(columns: list[list[Any]]) -> bytes:
+    return xxhash.xxh3_128_digest(msgspec.msgpack.encode(columns))
 
 
 def _as_arrow(table: Any, names: Sequence[str]) -> pa.Table:

@@ -7,6 +7,8 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from starlette.exceptions import HTTPException
@@ -132,24 +134,36 @@ class Server(HttpServer):
 
     async def _push(self, request: Request) -> Response:
         try:
-            receipt: Receipt = await asyncio.wrap_future(await self._put(request))
-            if self._answers is None or not receipt.rows:
+            if self._answers is None:
+                receipt: Receipt = await asyncio.wrap_future(await self._put(request))
                 return answered(200, receipt)
-            return await self._reply(self._answers, request, receipt)
+            return await self._reply(self._answers, request)
         except ClientDisconnect:
             return answered(400, {"condition": "BAD_ROW", "message": "the body ends too early"})  # the client is gone
         except Exception as error:  # noqa: BLE001 - the client gets the error
             return refused(error)
 
-    async def _reply(self, answers: PushAnswers, request: Request, receipt: Receipt) -> Response:
-        """Wait for the answer to a recorded push."""
-        key = _key_of(request)
-        assert key is not None, "the source has refused a push without a key"
-        answer = await asyncio.to_thread(answers.wait, key)
+    async def _reply(self, answers: PushAnswers, request: Request) -> Response:
+        """Record a push, and wait for its answer; the task of the request wakes once, with the answer."""
+        key = _key_of(request) or ""  # the source refuses a push without a key
+        answer = answers.wait(key)
         try:
-            found = await asyncio.wait_for(asyncio.wrap_future(answer), answers.seconds)
+            receipt = await self._put(request)
+            receipt.add_done_callback(partial(_go_on, asyncio.get_running_loop(), answer))
+            async with asyncio.timeout(answers.seconds):
+                found = await answer
+            if found is None and not receipt.result().rows:
+                return answered(200, receipt.result())
+            if found is None:  # it was recorded before, and may have been answered
+                again = answers.wait(key)
+                try:
+                    async with asyncio.timeout(answers.seconds):
+                        found = await asyncio.to_thread(answers.find, key) or await again
+                finally:
+                    answers.leave(key, again)
         except TimeoutError:
-            return answered(202, receipt)
+            recorded: Receipt = await asyncio.wrap_future(receipt)
+            return answered(202, recorded)
         finally:
             answers.leave(key, answer)
         return Response(found, media_type="application/json")
@@ -169,8 +183,7 @@ class Server(HttpServer):
         key = _key_of(request)
         body = await self._bodies.read(request)
         try:
-            # All other requests would wait for a large one, and for one whose answer is looked up.
-            if len(body) > self._limits.small_body or self._answers is not None:
+            if len(body) > self._limits.small_body:  # all other requests would wait for it
                 return await asyncio.to_thread(self._pushes.put_json, body, key)
             return self._pushes.put_json(body, key)
         finally:
@@ -223,6 +236,26 @@ class Bodies:
                 f"pushes under way have {self._under_way:,} of {limits.bodies_bytes:,} bytes: push again in a moment, "
                 "with the same key",
             )
+
+
+def _go_on(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[bytes | None], receipt: Future[Receipt]) -> None:
+    """Let a request go on if no step of its own will answer it: it was refused, or recorded before, or has no rows."""
+    if receipt.cancelled():  # the server ends
+        return
+    error = receipt.exception()
+    if error is None and receipt.result().rows and not receipt.result().repeated:
+        return
+
+    def told() -> None:
+        if answer.done():
+            return
+        if error is None:
+            answer.set_result(None)
+        else:
+            answer.set_exception(error)
+
+    with suppress(RuntimeError):  # the server has ended, and the request with it
+        loop.call_soon_threadsafe(told)
 
 
 def _key_of(request: Request) -> str | None:

@@ -19,7 +19,7 @@ from boatlift.connectors.push.answers import PushAnswers
 from boatlift.connectors.push.recorded import RecordedPushes
 from boatlift.connectors.push.steps import PushedSteps, upserts_of
 from boatlift.dataflow.contracts import Json, Receipt, SourceCapabilities, Upserts
-from boatlift.errors import DataError, InvalidError, UnavailableError
+from boatlift.errors import InvalidError, UnavailableError
 from boatlift.http.admission import BearerToken, address_of, advertised, token_of, url_of
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.unlogged_input import UnloggedInput
@@ -36,6 +36,9 @@ LARGEST_STEP = 1_000_000
 MOST_WAITING = 1 << 30
 MOST_KEYS = 100_000_000
 KEY_LENGTH = 200
+ROWS_TOGETHER = 1 << 16
+"""JSON up to so many bytes is converted together with that of other pushes."""
+
 ANSWER_TIMEOUT = timedelta(seconds=30)
 TOKEN_VARIABLE = "BOATLIFT_PUSH_TOKEN"  # noqa: S105 - its name, not a token
 
@@ -289,6 +292,7 @@ class PushSource(PushedSteps):
             most_waiting=self._most,
             until_stable=self.answers_when_stable,
             compacted=partial(CompactedSegments, log, token, key) if key and isinstance(log, InputLog) else None,
+            answered=None if self.answers is None else self.answers.look,
         )
         if self._server is not None:
             self._server.serve()
@@ -307,35 +311,26 @@ class PushSource(PushedSteps):
         if self.answers is not None:
             self.answers.is_open.wait(timeout)
         recorder, reader = self._running
-        return self._put(recorder, self._with_key(reader.of_python(rows), key), _checked(key)).result()
+        return recorder.put(self._with_key(reader.of_python(rows), key), _checked(key)).result()
 
     def put_json(self, body: bytes, key: str | None) -> Future[Receipt]:
         """Take rows as JSON; the answer comes once they are recorded."""
         recorder, reader = self._running
-        return self._put(recorder, self._with_key(reader.of_json(body), key), _checked(key))
-
-    def _put(self, recorder: Recorder, rows: pa.RecordBatch, key: str | None) -> Future[Receipt]:
-        """Record rows, unless their key has an answer already: keys are forgotten, and answers are not."""
-        if self.answers is not None and key is not None and recorder.found(key) is None and self.answers.find(key):
-            known: Future[Receipt] = Future()
-            known.set_result(Receipt(rows.num_rows, repeated=True, stable=True))
-            return known
-        return recorder.put(rows, key)
+        if len(body) <= ROWS_TOGETHER:
+            parsed = reader.parsed(body)
+            if self.answers is not None:
+                self.answers.give_key(parsed.rows, key)
+            return recorder.put_parsed(parsed, _checked(key))
+        return recorder.put(self._with_key(reader.of_json(body), key), _checked(key))
 
     def _with_key(self, rows: pa.RecordBatch, key: str | None) -> pa.RecordBatch:
         """Return rows with the key of their push, if they answer by it."""
         if self.answers is None:
             return rows
-        if key is None:
-            raise InvalidError("BAD_OPTION", "a push that is answered needs a key of its own: send Idempotency-Key")
-        if rows.num_rows > 1:
-            raise DataError(
-                "BAD_ROW", f"{rows.num_rows} rows under one key, which has one answer: push them one by one"
-            )
-        place = rows.schema.get_field_index(self.answers.column)
-        if set(rows.column(place).unique().to_pylist()) - {None, key}:
-            raise DataError("BAD_ROW", f"{self.answers.column} is the key of the push: leave it out, or give {key!r}")
-        return rows.set_column(place, rows.schema.field(place), [key] * len(rows))
+        place, column = rows.schema.get_field_index(self.answers.column), self.answers.column
+        keyed = [{column: given} for given in rows.column(place).to_pylist()]
+        self.answers.give_key(keyed, key)
+        return rows.set_column(place, rows.schema.field(place), [each[column] for each in keyed])
 
     def pushed(self, key: str) -> Receipt | None:
         return self._running[0].found(key)
