@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from boatlift.processes.worker_pools import pass_credentials, session_beside
 from boatlift.recovery import RecoveryGraph
 from boatlift.runtime.evolution import recorded_as_claimed
 from boatlift.runtime.inspect.explanation import monitor_from_log
-from boatlift.spark.compile.operator import KeptRows
+from boatlift.spark.compile.operator import KeptRows, TableTask
 from boatlift.spark.compile.program import CompiledProgram, compile_program
 from boatlift.spark.jobs.state_parts import runs_of_state
 from boatlift.spark.jobs.states import tasks_for
@@ -48,7 +49,7 @@ from boatlift.state.opened import LocatedRun, forget_runs
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.records import Claim
+from boatlift.storage.records.records import Claim, RunRef
 from boatlift.storage.store import Store
 from boatlift.tasks.kept import KeptRowsTask
 from boatlift.tasks.sealed_errors import TaskFailedError, unsealing
@@ -102,7 +103,15 @@ class KeptTables:
         units = self._program.units
         tops = {name: unit.top for name, unit in units.items()}
         self._rows = {name: rows for name, top in tops.items() if top is not None and (rows := top.kept_rows)}
-        self._kept = {name.lower(): name for name in self._rows}
+        tables = [
+            (name, (processor, table))  # with the processor whose state has it
+            for processor, unit in units.items()
+            if unit.decisive is not None
+            for name, table in unit.decisive.kept_tables.items()
+        ]
+        taken = Counter(name.lower() for name in (*plan.processors, *(name for name, _ in tables)))
+        self._tables = {name: found for name, found in tables if taken[name.lower()] == 1}
+        self._kept = {name.lower(): name for name in (*self._rows, *self._tables)}
         self._asked: tuple[Any, SparkSession, Lookups, dict[int, str]] | None = None
         self._changing = threading.Lock()
 
@@ -112,7 +121,7 @@ class KeptTables:
             self._program.close()
 
     def ask(self, store: Store, query: str) -> QueryAnswer:
-        """QueryAnswer a query.
+        """Answer a query.
 
         Raises:
             InvalidError: `[BAD_OPTION]` the text is no query; `[NOT_KEPT]` a processor in it keeps no rows, or has no
@@ -133,6 +142,7 @@ class KeptTables:
         if lacking := [known[name] for name in named if name in known and name not in self._kept]:
             raise self._not_kept(lacking[0])
         tables = [self._kept[name] for name in named if name in self._kept]
+        keepers = list(dict.fromkeys(map(self._keeper, tables)))
         log = Log.open(store, self._plan.dataflow)
         for last in [*[False] * ATTEMPTS, True]:
             log.refuse_other_program(Claim("", 0, 0, dict(self._program.identity), {}), recorded_as_claimed)
@@ -140,27 +150,32 @@ class KeptTables:
                 return self._answer(store, log.history, query, tables)
             except DataError:
                 states, log = log.history.live_records.states, Log.open(store, self._plan.dataflow)
-                if last or all(log.history.live_records.states.get(each) == states.get(each) for each in tables):
+                if last or all(log.history.live_records.states.get(each) == states.get(each) for each in keepers):
                     raise  # else the owner has deleted runs meanwhile, and the log names others
         raise AssertionError
 
     def _answer(self, store: Store, history: LogHistory, query: str, tables: Sequence[str]) -> QueryAnswer:
-        steps, states = _states(history, tables)
-        tasks = {name: self._task(store, name, states[name]) for name in tables}
-        if tables and _CHOOSES.search(query):
+        steps, states = _states(history, list(dict.fromkeys(map(self._keeper, tables))))
+        shown = {name: steps[self._keeper(name)] for name in tables}
+        tasks = {name: self._task(store, name, states[name]) for name in tables if name in self._rows}
+        if tables and len(tasks) == len(tables) and _CHOOSES.search(query):
             with suppress(NoLookupError, AnalysisException):  # which another session has to confirm
-                return QueryAnswer(self._looked_up(query, tasks), steps)
-        return QueryAnswer(self._computed(query, tasks), steps)
+                return QueryAnswer(self._looked_up(query, tasks), shown)
+        of_lookups = {
+            name: self._tables[name][1].task(states[self._keeper(name)], partial(_located, store))
+            for name in tables
+            if name in self._tables
+        }
+        return QueryAnswer(self._computed(query, {**tasks, **of_lookups}), shown)
+
+    def _keeper(self, table: str) -> str:
+        """Return the processor whose state has the rows of a table."""
+        return table if table in self._rows else self._tables[table][0]
 
     def _task(self, store: Store, name: str, state: Any) -> KeptRowsTask:
         located: dict[str, list[LocatedRun]] = {}
         for part, runs in ({} if state is None else runs_of_state(state)).items():
-            paths = [store.local_path(run.name) for run in runs]
-            if None in paths:
-                raise InvalidError(
-                    "BAD_OPTION", "runs are mapped into memory: use a store whose objects are local files"
-                )
-            located[part] = list(zip(runs, map(str, paths), strict=True))
+            located[part] = [(run, _located(store, run)) for run in runs]
         rows = sum(run.rows for runs in located.values() for run, _ in runs)
         return KeptRowsTask(
             self._rows[name].kernel, located, tasks_for(rows, self._spark.sparkContext.defaultParallelism)
@@ -211,12 +226,13 @@ class KeptTables:
                 numbers[number] = name
             return session, lookups, dict(numbers)
 
-    def _computed(self, query: str, tasks: Mapping[str, KeptRowsTask]) -> pa.Table:
+    def _computed(self, query: str, tasks: Mapping[str, TableTask]) -> pa.Table:
         pass_credentials(self._spark.sparkContext)
         session = session_beside(self._spark, {"spark.sql.adaptive.enabled": "true"})
         for name, task in tasks.items():
             slots = session.range(0, task.tasks, 1, task.tasks)
-            self._show(name, slots.mapInArrow(task, self._rows[name].staged))
+            columns = self._rows[name].staged if name in self._rows else self._tables[name][1].columns
+            self._show(name, slots.mapInArrow(task, columns))
         try:
             with unsealing(session.sparkContext):
                 return session.sql(query).toArrow()
@@ -224,8 +240,8 @@ class KeptTables:
             raise failed.error from failed
 
     def _show(self, name: str, staged: DataFrame) -> None:
-        rows = self._rows[name]
-        frame = staged if rows.result is None else rows.result(staged)
+        result = None if name in self._tables else self._rows[name].result
+        frame = staged if result is None else result(staged)
         frame.drop(WEIGHT).createOrReplaceTempView(f"`{name}`")
 
     def _not_kept(self, name: str) -> InvalidError:
@@ -242,7 +258,8 @@ def sql(flow: Dataflow, store: str | Path | Store, query: str, *, spark: SparkSe
     """Ask what a dataflow keeps, beside its run, behind it, or after its death.
 
     Tables are streams by `stream.materialize`, aggregates by key (`group_by(…).agg`), `top_n`, `upserts` and views
-    that keep their rows, as their newest common checkpoint has them.
+    that keep their rows, as their newest common checkpoint has them. A table of a lookup is the rows that the lookup
+    has of it: `asked_prices` of `lookup("asked", prices=…)`.
 
     Args:
         flow: The dataflow.
@@ -270,6 +287,13 @@ def sql(flow: Dataflow, store: str | Path | Store, query: str, *, spark: SparkSe
             return tables.ask(opened, query)
         finally:
             tables.close()
+
+
+def _located(store: Store, run: RunRef) -> str:
+    path = store.local_path(run.name)
+    if path is None:
+        raise InvalidError("BAD_OPTION", "runs are mapped into memory: use a store whose objects are local files")
+    return str(path)
 
 
 def _plain_key(rows: KeptRows) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -13,15 +13,16 @@ from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructF
 
 from boatlift.errors import InvalidError
 from boatlift.operators.lookup.operator import Lookup, Table
-from boatlift.operators.lookup.steps import LOOKS_UP, LookupSteps
-from boatlift.operators.lookup.task import ChannelLookupTask, LookupTable, LookupTask
-from boatlift.spark.compile.operator import Columns, Compiled, Kit
+from boatlift.operators.lookup.steps import LOOKS_UP, LookupSteps, runs_of_table
+from boatlift.operators.lookup.task import ChannelLookupTask, KeptTableTask, LookupTable, LookupTask
+from boatlift.spark.compile.operator import Columns, Compiled, KeptTable, Kit
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.plan_cache import SmallStep
 from boatlift.spark.jobs.steps import Empty, HasSteps
 from boatlift.spark.plans.catalyst import map_in_arrow
 from boatlift.storage.records.payloads import StepClock
+from boatlift.storage.records.records import RunRef
 from boatlift.tasks.channels import ChannelTask
 
 _NO_KEYS = ArrayType | StructType | MapType | FloatType | DoubleType
@@ -39,6 +40,19 @@ class CompiledLookup(Compiled, HasSteps):
     arrow: pa.Schema
     """The same in tasks."""
     task: LookupTask
+    tables: tuple[StructType, ...]
+    """The columns of each table."""
+
+    @property
+    def kept_tables(self) -> Mapping[str, KeptTable]:
+        return {
+            f"{self.lookup.name}_{table.name}": KeptTable(columns, partial(self._kept, table))
+            for table, columns in zip(self.task.tables, self.tables, strict=True)
+        }
+
+    def _kept(self, table: LookupTable, state: Any, located: Callable[[RunRef], str]) -> KeptTableTask:
+        messages = tuple(tuple(map(located, message)) for message in runs_of_table(state, table.name))
+        return KeptTableTask(self.lookup.name, table, messages)
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
         del clock, state
@@ -100,6 +114,7 @@ def compile_lookup(operator: Lookup, inputs: Sequence[Columns], kit: Kit) -> Com
                 for table, there in zip(operator.tables, others, strict=True)
             ),
         ),
+        tables=tuple(there.schema for there in others),
     )
 
 

@@ -144,6 +144,39 @@ class ChannelLookupTask:
         return self.channel.is_named(parameters)
 
 
+@dataclass(frozen=True, slots=True)
+class KeptTableTask:
+    """A task that returns the current rows of a table, for a query.
+
+    Attributes:
+        messages: The files of each message, in order of arrival.
+    """
+
+    processor: str
+    table: LookupTable
+    messages: Messages
+    tasks: int = 1
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for _ in range(batch.num_rows):
+                yield from guarded(self.processor, self.run)
+
+    def run(self) -> list[pa.RecordBatch]:
+        """Return the rows.
+
+        Raises:
+            DataError: `[MISSING_OBJECT]` a run is not there, as after the owner has deleted it.
+        """
+        try:
+            rows = self.table.newest(
+                {message_channel(self.table.name, number): files for number, files in enumerate(self.messages)}
+            )
+        except UnavailableError as error:
+            raise DataError("MISSING_OBJECT", f"{error.message}; or restore them") from error
+        return list(rows.select([name for name in rows.column_names if name != WEIGHT]).to_batches())
+
+
 def put_together(
     messages: Sequence[Sequence[RunRef]],
     path: Callable[[RunRef], Path],

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -20,6 +20,7 @@ from boatlift.spark.plans.catalyst import empty_frame
 from boatlift.spark.plans.column_rules import in_sql, type_refused
 from boatlift.spark.plans.fingerprint import pin_static_tables
 from boatlift.storage.records.payloads import StepClock
+from boatlift.storage.records.records import RunRef
 
 OWN_POSITION = {"boatlift": "position"}
 """The metadata of the column that a source adds; no column of a user's has it."""
@@ -138,6 +139,28 @@ class KeptRows:
     hashed_by_spark: bool = True
 
 
+class TableTask(Protocol):
+    """A task that gives the rows of a table for each row of its input, of which there are `tasks`."""
+
+    @property
+    def tasks(self) -> int: ...
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTable:
+    """The rows of another stream that an operator keeps in its state, as a query reads them.
+
+    Attributes:
+        columns: Their columns.
+        task: Makes the task that reads them, of the state and a function that locates a run.
+    """
+
+    columns: StructType
+    task: Callable[[Any, Callable[[RunRef], str]], TableTask]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Compiled(ABC):
     """An operator within a unit, ready to make its part of the plan of any step.
@@ -200,6 +223,11 @@ class Compiled(ABC):
     def kept_rows(self) -> KeptRows | None:
         """What its state has of its rows, if it has all that hold; else None."""
         return None
+
+    @property
+    def kept_tables(self) -> Mapping[str, KeptTable]:
+        """The tables of other streams that its state has, by the names under which a query reads them."""
+        return {}
 
     @abstractmethod
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
