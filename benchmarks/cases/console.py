@@ -1,7 +1,7 @@
 """The cost of being seen: a run whose console a page and a scraper read, over one without.
 
-The readers are a process of their own: one holds the stream of documents open, as a page does; the metrics are scraped
-each second.
+The readers are a process of their own. One asks what an open page asks: the events as they come, and every two seconds
+the first view and the charts. Another scrapes the metrics each second.
 """
 
 from __future__ import annotations
@@ -36,7 +36,15 @@ def hold():
         while answer.read1(65536):
             pass
 
-threading.Thread(target=hold, daemon=True).start()
+def draw():
+    while True:
+        for document in ("snapshot", "series?seconds=300"):
+            with ask("/api/v1/" + document) as answer:
+                assert answer.read()
+        time.sleep(2)
+
+for of_page in (hold, draw):
+    threading.Thread(target=of_page, daemon=True).start()
 while True:
     with ask("/metrics") as answer:
         assert answer.read()

@@ -13,9 +13,11 @@ import boatlift as bl
 from boatlift.console import contents
 from boatlift.operators import operators_with_status
 from boatlift.storage.records.records import SinkCommit
+from boatlift.web import documents as made_documents
 from boatlift.web.documents import FRESH_SECONDS, Documents
 from support.engine.hosts import crashed, open_store, run
 from support.engine.memory_engine import MemoryEngine, World
+from support.worlds.logs import manifest_of
 
 
 class Steady:
@@ -118,6 +120,41 @@ def test_a_document_is_made_once_a_second_and_then_follows_the_log(tmp_path: Pat
     clock.now += FRESH_SECONDS
     second = given(documents, "status")
     assert (json.loads(first.content)["sinks"]["totals"], second["sinks"]["totals"]) == (5, 6)
+
+
+def noting(real: Callable[..., Any], called: list[str]) -> Callable[..., Any]:
+    def call(*given: Any, **more: Any) -> Any:
+        called.append(real.__name__)
+        return real(*given, **more)
+
+    return call
+
+
+def test_documents_of_one_reading_share_what_they_show(
+    tmp_path: Path, clock: Steady, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashed(tmp_path)
+    documents, found = of(tmp_path, clock), list[str]()
+    for name in ("total_failure", "reported_status"):
+        monkeypatch.setattr(made_documents, name, noting(getattr(made_documents, name), found))
+    for _ in range(2):
+        for name in ("snapshot", "status", "series", "operations", "explain"):
+            given(documents, name)
+        documents.metrics()
+    assert sorted(found) == ["reported_status", "total_failure"]
+    clock.now += FRESH_SECONDS
+    documents.metrics()
+    assert sorted(found) == ["reported_status", "reported_status", "total_failure", "total_failure"]
+
+
+def test_a_log_that_is_truncated_after_it_was_read_is_read_again(tmp_path: Path, clock: Steady) -> None:
+    log = crashed(tmp_path)
+    documents = of(tmp_path, clock)
+    given(documents, "status")
+    manifest_of(log)
+    log.truncate()
+    assert [each["kind"] for each in given(documents, "operations")["operations"]] == ["claim"]
+    assert given(documents, "steps")["checkpoints"] == []
 
 
 def test_equal_contents_have_an_equal_tag(tmp_path: Path, clock: Steady) -> None:

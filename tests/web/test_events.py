@@ -13,7 +13,7 @@ import pytest
 
 from boatlift.storage.records.records import SinkCommit, Stopped
 from boatlift.web.documents import Document
-from boatlift.web.events import READERS, Events
+from boatlift.web.events import GATHER_SECONDS, READERS, Events
 from support.console import consoling
 from support.engine.hosts import crashed
 from support.waiting import until
@@ -87,6 +87,35 @@ def test_while_nobody_reads_nothing_is_looked_at(tmp_path: Path) -> None:
             next(events)
             assert reader.console._events._watching is not None
         until(lambda: reader.console._events._watching is None)
+
+
+def test_hints_lead_to_one_look_in_the_pause_between_two(tmp_path: Path) -> None:
+    """Whatever steps do: each of them hints."""
+    looks = 0
+
+    async def status() -> Document:
+        nonlocal looks
+        looks += 1
+        return Document(b"{}", str(looks))
+
+    async def hinted() -> None:
+        events, came = Events(status, 3600.0), asyncio.Event()
+
+        async def send(message: dict[str, Any]) -> None:
+            came.set()
+            for _ in range(100):
+                events.hint()
+                await asyncio.sleep(0)
+
+        serving = asyncio.create_task(events.serve(asyncio.Event().wait, send))  # type: ignore[arg-type]
+        await came.wait()
+        await asyncio.sleep(2 * GATHER_SECONDS)
+        await events.close()
+        await serving
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, asyncio.wait_for(hinted(), 30)).result()
+    assert looks == 1
 
 
 def test_the_end_of_the_console_ends_the_stream(tmp_path: Path) -> None:

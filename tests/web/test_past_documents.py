@@ -117,7 +117,7 @@ def test_wrong_arguments_of_rows_are_refused(store: Path, arguments: dict[str, s
 def test_a_stopped_run_has_its_last_minutes_and_its_claim_as_a_mark(tmp_path: Path) -> None:
     run(MemoryEngine(World()), open_store(tmp_path))
     now = time.time_ns() // 1_000_000
-    Journal(open_store(tmp_path), 99).write(JournalEntry(RunSample(now + DAY, now)))  # of a clock that was ahead
+    Journal(open_store(tmp_path), 99).write(JournalEntry(RunSample(now + DAY // 2, now)))  # of a clock that was ahead
     found = given(tmp_path, "series", now=now)
     assert found["to"] == found["series"]["at"][-1]
     assert found["from"] == found["to"] - 300_000

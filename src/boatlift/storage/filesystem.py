@@ -77,6 +77,19 @@ class FileSystem:
             return None
         return found.st_size if stat.S_ISREG(found.st_mode) else None
 
+    def bytes_below(self, path: str | Path) -> int:
+        """Return the bytes of all regular files below a folder; files may come and go meanwhile."""
+        total = 0
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    total += self.bytes_below(entry.path)
+                else:
+                    with suppress(FileNotFoundError):
+                        found = entry.stat()
+                        total += found.st_size if stat.S_ISREG(found.st_mode) else 0
+        return total
+
     def is_folder(self, path: Path) -> bool:
         return path.is_dir()
 

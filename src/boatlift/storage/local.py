@@ -131,14 +131,7 @@ class LocalStore:
 
     def bytes_in_scratch(self) -> int:
         """Return the bytes of all files in scratch; files may come and go meanwhile."""
-        return sum(map(self._bytes_in, self.scratches().values()))
-
-    def _bytes_in(self, folder: Path) -> int:
-        inside = self._files.list_folder(folder)
-        return sum(
-            self._bytes_in(folder / name) if is_folder else self._files.size(folder / name) or 0
-            for name, is_folder in inside
-        )
+        return sum(map(self._files.bytes_below, self.scratches().values()))
 
     def discard_scratch(self, before: int) -> None:
         """Remove the scratch of owners before this one, and all temporary files.

@@ -128,9 +128,9 @@ class LogReader:
             raise
         return self.last != before
 
-    def groups(self) -> Iterator[Group]:
-        """Read the objects from the newest manifest on again, in order."""
-        for number in range(self.manifest or FIRST, self.last + 1):
+    def groups(self, since: int = FIRST) -> Iterator[Group]:
+        """Read the objects from the newest manifest on again, in order, those with smaller numbers left out."""
+        for number in range(max(since, self.manifest, FIRST), self.last + 1):
             yield self._group(number)
 
     def claims(self) -> Iterator[int]:

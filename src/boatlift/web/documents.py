@@ -30,7 +30,7 @@ import xxhash
 
 from boatlift.dataflow.contracts import RowReader
 from boatlift.dataflow.operator import Operator
-from boatlift.errors import InvalidError
+from boatlift.errors import DataError, InvalidError
 from boatlift.metrics.samples import Sample, samples_of
 from boatlift.runtime.inspect.contents import (
     KeptReport,
@@ -42,8 +42,8 @@ from boatlift.runtime.inspect.contents import (
     reader_of,
     store_at,
 )
-from boatlift.runtime.inspect.explanation import explanation_of
-from boatlift.runtime.inspect.past import operations_of, steps_of
+from boatlift.runtime.inspect.explanation import Explanation, TotalFailure, explanation_of, total_failure
+from boatlift.runtime.inspect.past import steps_of
 from boatlift.runtime.inspect.picture import MOST_UNITS, picture_of
 from boatlift.runtime.inspect.status import DataflowStatus, reported_status
 from boatlift.web.past import JournalDocuments
@@ -59,7 +59,7 @@ VERSION = 1
 """Rises when a field of a document is removed or changes its meaning; new fields may come at any time."""
 
 FRESH_SECONDS = 1.0
-"""A younger document answers each request."""
+"""Until the store was read so long ago, documents of that reading answer."""
 
 KEPT_SECONDS = 60.0
 """Metrics say what the store keeps as it was so long ago at most, since each of its objects is looked at for that."""
@@ -96,7 +96,8 @@ class Documents:
     The store is opened with the first document: a run that makes it may serve its console before.
 
     Laws:
-        * A document is made once in `fresh_seconds` at most, for all readers together.
+        * The store is read once in `fresh_seconds` at most, and a document made once of each reading, for all readers
+          together. What several documents show is found once for all of them.
         * Nothing is written into the store.
 
     Args:
@@ -122,9 +123,13 @@ class Documents:
         self._read_at = 0.0
         self._making = threading.Lock()  # of the log and of what was made
         self._showing = threading.Lock()  # taken before the other
-        self._metrics: tuple[float, str, list[Sample]] | None = None
+        self._metrics: tuple[str, list[Sample]] | None = None
         self._kept: tuple[float, list[KeptReport]] | None = None
-        self._made: dict[_Key, tuple[float, Document]] = {}
+        # Of the newest reading:
+        self._made: dict[_Key, Document] = {}
+        self._total: TotalFailure | None = None
+        self._told: DataflowStatus | None = None
+        self._cost: Explanation | None = None
         self._makers: dict[str, tuple[frozenset[str], Callable[[Mapping[str, str]], dict[str, Any]]]] = {
             "snapshot": (frozenset(), self._snapshot),
             "status": (frozenset(), lambda _: self._status().as_json()),
@@ -160,33 +165,33 @@ class Documents:
         if name == ROWS:
             return self._sink_rows(key, arguments)
         with self._making:
-            if young := self._young(key):
-                return young
             self._read()
+            if made := self._made.get(key):
+                return made
+            try:
+                return self._kept_as(key, make(arguments))
+            except DataError as error:
+                if error.condition != "MISSING_OBJECT":
+                    raise
+            self._read(again=True)  # an owner has truncated the log since it was read
             return self._kept_as(key, make(arguments))
 
     def _sink_rows(self, key: _Key, arguments: Mapping[str, str]) -> Document:
         with self._showing:
             with self._making:
-                if young := self._young(key):
-                    return young
                 self._read()
+                if key in self._made:
+                    return self._made[key]
                 make = self._rows.document(self._log, picture_of(self._log.history.program).sinks, arguments)
             content = make()
             with self._making:
                 return self._kept_as(key, content)
 
-    def _young(self, key: _Key) -> Document | None:
-        made = self._made.get(key)
-        return made[1] if made is not None and self._steady() - made[0] < self._fresh else None
-
     def _kept_as(self, key: _Key, made: dict[str, Any]) -> Document:
-        content = msgspec.to_builtins(made, enc_hook=str)
-        tag = xxhash.xxh3_64_hexdigest(msgspec.json.encode(content))
-        whole = {"version": VERSION, "now": self._clock(), **content}
-        document = Document(msgspec.json.encode(whole), tag)
-        self._made.pop(key, None)
-        self._made[key] = (self._steady(), document)
+        content = msgspec.json.encode(made, enc_hook=str)
+        head = msgspec.json.encode({"version": VERSION, "now": self._clock()})
+        whole = head[:-1] + b"," + content[1:] if made else head
+        document = self._made[key] = Document(whole, xxhash.xxh3_64_hexdigest(content))
         if len(self._made) > MOST_CACHED:
             del self._made[next(iter(self._made))]
         return document
@@ -198,24 +203,29 @@ class Documents:
             BoatliftError: as `get`.
         """
         with self._making:
-            now = self._steady()
-            if self._metrics is None or now - self._metrics[0] >= self._fresh:
-                self._read()
-                status, cost = self._status(), explanation_of(self._log, frozenset())
+            self._read()
+            if self._metrics is None:
+                now, status = self._steady(), self._status()
                 if self._kept is None or now - self._kept[0] >= KEPT_SECONDS:
                     self._kept = now, kept_in(self._store, self._log)
-                self._metrics = now, status.dataflow, samples_of(status, cost, self._kept[1], self._clock())
-            return self._metrics[1:]
+                samples = samples_of(status, self._everything(), self._kept[1], self._clock())
+                self._metrics = status.dataflow, samples
+            return self._metrics
 
-    def _read(self) -> None:
-        """Read what was written into the log since the last document."""
+    def _read(self, *, again: bool = False) -> None:
+        """Read what was written into the log since the last reading, if that is old."""
         if self._opened is None:
             store = store_at(self._place)
-            self._opened, self._past = (store, reader_of(store)), JournalDocuments(store)
-        if not self._log.last:
-            self._log.load()
-        elif self._steady() - self._read_at >= self._fresh / 2:
+            log = reader_of(store)
+            self._opened, self._past = (store, log), JournalDocuments(store, log)
+        if self._log.last and not again and self._steady() - self._read_at < self._fresh:
+            return
+        self._made.clear()
+        self._metrics = self._total = self._told = self._cost = None
+        if self._log.last:
             self._log.catch_up()
+        else:
+            self._log.load()
         self._read_at = self._steady()
 
     @property
@@ -228,8 +238,21 @@ class Documents:
         assert self._opened is not None, "a document reads first"
         return self._opened[1]
 
+    def _total_failure(self) -> TotalFailure:
+        self._total = self._total or total_failure(self._log.history)
+        return self._total
+
     def _status(self) -> DataflowStatus:
-        return reported_status(self._log, self._store, self._operators, clock=self._clock)
+        if self._told is None:
+            total = self._total_failure()
+            self._told = reported_status(self._log, self._store, self._operators, clock=self._clock, total=total)
+        return self._told
+
+    def _everything(self) -> Explanation:
+        """Return what a failure of everything would cost."""
+        if self._cost is None:
+            self._cost = explanation_of(self._log, frozenset(), self._total_failure())
+        return self._cost
 
     def _snapshot(self, _: Mapping[str, str]) -> dict[str, Any]:
         place = place_of(self._place)
@@ -238,7 +261,7 @@ class Documents:
             "again": shlex.join(("boatlift", "run", "FLOW", "--store", place)),
             "picture": picture_of(self._log.history.program),
             "status": self._status().as_json(),
-            "explain": explanation_of(self._log, frozenset()),
+            "explain": self._everything(),
         }
 
     def _picture(self, arguments: Mapping[str, str]) -> dict[str, Any]:
@@ -246,7 +269,9 @@ class Documents:
 
     def _explain(self, arguments: Mapping[str, str]) -> dict[str, Any]:
         failed = frozenset(filter(None, arguments.get("fail", "").split(",")))
-        explained: dict[str, Any] = msgspec.to_builtins(explanation_of(self._log, failed))
+        explained: dict[str, Any] = msgspec.structs.asdict(
+            explanation_of(self._log, failed) if failed else self._everything()
+        )
         return explained
 
     def _alone(self, _: Mapping[str, str]) -> dict[str, Any]:
@@ -268,10 +293,10 @@ class Documents:
         return {"records": [line.as_json() for line in reversed(found) if line.object >= oldest]}
 
     def _series(self, arguments: Mapping[str, str]) -> dict[str, Any]:
-        return self._past.series(self._log, self._status().state, self._clock(), _whole(arguments, "seconds", 300))
+        return self._past.series(self._status().state, self._clock(), _whole(arguments, "seconds", 300))
 
     def _operations(self, _: Mapping[str, str]) -> dict[str, Any]:
-        status, operations = self._status(), operations_of(self._log, self._past.events())
+        status, operations = self._status(), self._past.operations()
         return {"operations": operations, "environment": status.environment, "store": status.store}
 
 

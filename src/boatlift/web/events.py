@@ -29,7 +29,7 @@ class Events:
 
     Laws:
         * A reader gets an event at once, then one for each other status, in order; a slow one leaves some out.
-        * While nobody reads, nothing is looked at.
+        * While nobody reads, nothing is looked at; and it is looked once in `look_seconds` at most, whatever is hinted.
         * A reader beyond `READERS` is refused with `[SERVER_BUSY]`, and none waits for another.
 
     Args:
@@ -104,13 +104,15 @@ class Events:
         return self._over or (self._tag != "" and self._number != seen)
 
     async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
         while not self._over:
             self._hinted.clear()
+            looked = loop.time()
             await self._look()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._seconds):
                     await self._hinted.wait()
-            await asyncio.sleep(GATHER_SECONDS)
+            await asyncio.sleep(max(GATHER_SECONDS, looked + self._seconds - loop.time()))
 
     async def _look(self) -> None:
         try:

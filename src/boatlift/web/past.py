@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from boatlift.errors import InvalidError
-from boatlift.runtime.inspect.past import operations_of
+from boatlift.runtime.inspect.past import PastOperations, RunOperation
 from boatlift.runtime.inspect.series import events_from, journal_of, last_report, samples_from, series_of
 from boatlift.runtime.inspect.status import LIVING
 
@@ -25,17 +25,21 @@ MOST_MARKS = 100
 
 
 class JournalDocuments:
-    """Follows the journal of a store."""
+    """Follows the journal of a store, and what its log says of runs."""
 
-    def __init__(self, store: LocalStore | ObjectStore) -> None:
-        self._store, self._journal = store, journal_of(store)
+    def __init__(self, store: LocalStore | ObjectStore, log: LogReader) -> None:
+        self._store, self._journal, self._operations = store, journal_of(store), PastOperations(log)
 
     def events(self) -> list[RunEvent]:
         """Return the events that the journal and the owner's report have, oldest first."""
         self._journal.catch_up()
         return events_from(self._journal, last_report(self._store))
 
-    def series(self, log: LogReader, state: str, now: int, seconds: int) -> dict[str, Any]:
+    def operations(self) -> list[RunOperation]:
+        """Return what happened to the runs of the dataflow, newest first."""
+        return self._operations.newest(self.events())
+
+    def series(self, state: str, now: int, seconds: int) -> dict[str, Any]:
         """Return what was done in the last seconds: of a run that lives, until now; else until its last sample.
 
         Raises:
@@ -48,7 +52,7 @@ class JournalDocuments:
         reported = 0 if report is None or report.activity is None else report.activity.at
         end = now if state in LIVING else max(self._journal.newest(now), reported if reported <= now else 0) or now
         begin = end - 1000 * seconds
-        happened = operations_of(log, events_from(self._journal, report))
+        happened = self._operations.newest(events_from(self._journal, report))
         marks = [each for each in happened if each.kind in MARKS and begin <= each.at <= end]
         return {
             "series": series_of(samples_from(self._journal, report, begin, end), begin),

@@ -8,7 +8,7 @@ import pytest
 
 from boatlift.errors import InvalidError
 from boatlift.recovery.constraints import in_words
-from boatlift.runtime.inspect.explanation import explanation_of
+from boatlift.runtime.inspect.explanation import explanation_of, total_failure
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import Checkpoint, Determinant, StepDigest
 from boatlift.storage.records.records import Claim, SinkCommit
@@ -31,7 +31,9 @@ def crashed(root: Path) -> Log:
 
 
 def test_a_failure_of_everything_costs_what_the_steps_took(tmp_path: Path) -> None:
-    explanation = explanation_of(crashed(tmp_path), frozenset())
+    log = crashed(tmp_path)
+    explanation = explanation_of(log, frozenset())
+    assert explanation_of(log, frozenset(), total_failure(log.history)) == explanation
     assert explanation.failed == sorted(["rows", "clean", "sums", "all", "totals"])
     assert explanation.everything_fails
     sums, clean = explanation.processors["sums"], explanation.processors["clean"]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from boatlift.runtime.inspect.contents import log_at
-from boatlift.runtime.inspect.past import operations_of, steps_of
+from boatlift.runtime.inspect.past import PastOperations, operations_of, steps_of
 from boatlift.storage.log import Log
+from boatlift.storage.log_reader import Group, LogReader
 from boatlift.storage.records.facts import StepDigest, Truncation
 from boatlift.storage.records.records import Claim, Override, RestorePoint, SinkCommit, Stopped
 from support.engine.hosts import open_store, run
@@ -59,3 +63,41 @@ def test_a_run_in_good_order_is_a_claim_and_a_stop(tmp_path: Path) -> None:
     run(MemoryEngine(World()), open_store(tmp_path))
     kinds = [each.kind for each in operations_of(log_at(tmp_path))]
     assert (kinds[0], kinds[-1]) == ("stop", "claim")
+
+
+def test_operations_that_are_followed_are_those_of_the_whole_log_and_cost_its_new_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = begun(tmp_path)
+    followed = log_at(tmp_path)
+    operations, read = PastOperations(followed), list[int]()
+    monkeypatch.setattr(LogReader, "_group", noting(LogReader._group, read))
+
+    def newest(new: int) -> None:
+        followed.catch_up()
+        read.clear()
+        found = operations.newest()
+        assert len(read) == new
+        assert found == operations_of(log_at(tmp_path))
+
+    newest(3)  # the claim, and twice more as the one of the owner
+    newest(0)
+    for step in range(5):
+        log.append([made(step, "rows"), Override("skipped", "clean", step, "on request")])
+    newest(5)
+    log.append([Stopped()])
+    newest(1)
+    manifest_of(log)
+    log.truncate()
+    newest(1)
+    later = begun(tmp_path, AT + 1000)
+    later.append([Truncation({"rows": (0,), "clean": ()}, {})])
+    newest(6)
+
+
+def noting(real: Callable[..., Group], read: list[int]) -> Callable[..., Group]:
+    def group(self: LogReader, number: int, *content: bytes) -> Group:
+        read.append(number)
+        return real(self, number, *content)
+
+    return group

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from statistics import median
 
 import msgspec
 
 from boatlift.errors import RESTORE, DataError, InvalidError
-from boatlift.recovery import Kind, Monitor, ProcessorPlan
+from boatlift.recovery import Kind, Monitor, ProcessorPlan, RecoveryPlan
 from boatlift.recovery.constraints import in_words
 from boatlift.runtime.graph import recorded_program
 from boatlift.runtime.machine import Program, monitor_of
@@ -38,6 +39,29 @@ def monitor_from_log(history: LogHistory) -> tuple[Program, Monitor]:
     program = recorded_program(history.program)
     held = {sink: Frontier.up_to(step) for sink, step in last_held(program, history).items()}
     return program, monitor_of(program, LiveRecords.of(history.live_records.facts()), held)
+
+
+@dataclass(frozen=True, slots=True)
+class TotalFailure:
+    """What a log says of a failure of everything: found once, for all that show it.
+
+    Attributes:
+        monitor: It knows the durable facts, and no memory.
+    """
+
+    program: Program
+    monitor: Monitor
+    recovery: RecoveryPlan
+
+
+def total_failure(history: LogHistory) -> TotalFailure:
+    """Return the recovery that a failure of everything would lead to.
+
+    Raises:
+        DataError: `[CORRUPT]` the log records no program.
+    """
+    program, monitor = monitor_from_log(history)
+    return TotalFailure(program, monitor, monitor.plan(program.graph.vertices.keys()))
 
 
 def last_held(program: Program, history: LogHistory) -> dict[str, int]:
@@ -152,15 +176,21 @@ class Explanation(msgspec.Struct, frozen=True):
         return set(self.failed) == self.processors.keys()
 
 
-def explanation_of(log: LogReader, failed: AbstractSet[str]) -> Explanation:
+def explanation_of(log: LogReader, failed: AbstractSet[str], total: TotalFailure | None = None) -> Explanation:
     """Return the cost of a failure, and the upkeep of each unit.
+
+    Args:
+        failed: The processors that fail; if empty, all of them.
+        total: Of the same log, if it is known: then nothing is found twice for a failure of everything, which leaves no
+            memory to assume.
 
     Raises:
         InvalidError: `[BAD_OPTION]` there is no processor of that name.
         DataError: `[CORRUPT]` the log records no program, or more messages than a process can have.
     """
     history = log.history
-    program, monitor = monitor_from_log(history)
+    known = None if failed else total
+    program, monitor = (known.program, known.monitor) if known else monitor_from_log(history)
     names = program.graph.vertices.keys()
     if not failed <= names:
         raise InvalidError(
@@ -168,8 +198,9 @@ def explanation_of(log: LogReader, failed: AbstractSet[str]) -> Explanation:
             f"there is no processor {', '.join(sorted(failed - names))} in this dataflow: name some of "
             f"{', '.join(sorted(names))}",
         )
-    _assume_memory(program, history, monitor)
-    recovery = monitor.plan(failed or names)
+    if known is None:
+        _assume_memory(program, history, monitor)
+    recovery = known.recovery if known else monitor.plan(failed or names)
     return Explanation(
         failed=sorted(failed or names),
         processors={name: _cost(history, part) for name, part in recovery.processors.items()},

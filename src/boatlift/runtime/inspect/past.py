@@ -157,18 +157,42 @@ def operations_of(log: LogReader, events: Sequence[RunEvent] = ()) -> list[RunOp
     Raises:
         DataError: an object of the log cannot be read.
     """
-    found = list(_operations(log))
-    known = {(each.at, each.who) for each in found if each.kind == "claim"}
-    for token in islice(log.claims(), MOST_OPERATIONS):
-        claim = log.claim_of(token)
-        if claim is not None and (claim.at, f"{claim.host}:{claim.pid}") not in known:
-            found.append(_claimed(claim))
-    found += [RunOperation(e.at, e.kind, e.who, e.said, e.step, e.milliseconds) for e in events]
-    return sorted(found, key=lambda each: each.at, reverse=True)[:MOST_OPERATIONS]
+    return PastOperations(log).newest(events)
 
 
-def _operations(log: LogReader) -> Iterator[RunOperation]:
-    for group in log.groups():
+class PastOperations:
+    """Follows what happened to the runs of a dataflow: each object of its log is read once.
+
+    A log that was truncated is read anew, so that the answer is that of `operations_of`.
+    """
+
+    def __init__(self, log: LogReader) -> None:
+        self._log = log
+        self._manifest = self._read = self._owner = 0
+        self._found: list[RunOperation] = []  # by the objects since the manifest
+        self._claims: list[RunOperation] = []  # of all owners, the newest first
+
+    def newest(self, events: Sequence[RunEvent] = ()) -> list[RunOperation]:
+        """Return what happened by the log as it is read now, newest first; see `operations_of`."""
+        self._catch_up()
+        known = {(each.at, each.who) for each in self._found if each.kind == "claim"}
+        older = [each for each in self._claims if (each.at, each.who) not in known]
+        told = [RunOperation(e.at, e.kind, e.who, e.said, e.step, e.milliseconds) for e in events]
+        return sorted([*self._found, *older, *told], key=lambda each: each.at, reverse=True)[:MOST_OPERATIONS]
+
+    def _catch_up(self) -> None:
+        log = self._log
+        if log.manifest != self._manifest or log.last < self._read:
+            self._manifest, self._read, self._found = log.manifest, 0, []
+        self._found += list(_operations(log, self._read + 1))
+        self._read = log.last
+        if log.owner != self._owner:
+            claims = (log.claim_of(token) for token in islice(log.claims(), MOST_OPERATIONS))
+            self._claims, self._owner = [_claimed(claim) for claim in claims if claim is not None], log.owner
+
+
+def _operations(log: LogReader, since: int) -> Iterator[RunOperation]:
+    for group in log.groups(since):
         at = group.header.at
         for record in group.records:
             match record:

@@ -18,7 +18,7 @@ from boatlift.runtime.host.ownership import Life, is_stopped, life_of
 from boatlift.runtime.host.run_report import FILE, ActivityReport, InputReport, RunReport
 from boatlift.runtime.host.soft_checkpoints import is_of_this_boot
 from boatlift.runtime.inspect.contents import log_at, store_at
-from boatlift.runtime.inspect.explanation import last_held, monitor_from_log, steps_again
+from boatlift.runtime.inspect.explanation import TotalFailure, last_held, steps_again, total_failure
 from boatlift.runtime.machine import Program
 from boatlift.runtime.peers.owner import StandbyReport
 from boatlift.storage.local import LocalStore
@@ -197,9 +197,14 @@ def reported_status(
     operators: Mapping[str, type[Operator]] = MappingProxyType({}),
     *,
     clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    total: TotalFailure | None = None,
 ) -> DataflowStatus:
-    """Return the state of the dataflow of an open store, as `status_at`."""
-    status = status_of(log, store.bytes_in_scratch(), operators)
+    """Return the state of the dataflow of an open store, as `status_at`.
+
+    Args:
+        total: Of the same log, if it is known.
+    """
+    status = status_of(log, store.bytes_in_scratch(), operators, total)
     scratch = max(store.scratches().items(), default=(0, None))[1]
     if scratch is not None:
         status = msgspec.structs.replace(status, adoptable=is_of_this_boot(scratch))
@@ -237,21 +242,25 @@ def _stuck_owner(status: DataflowStatus, report: RunReport, now: int) -> Iterato
 
 
 def status_of(
-    log: LogReader, scratch: int = 0, operators: Mapping[str, type[Operator]] = MappingProxyType({})
+    log: LogReader,
+    scratch: int = 0,
+    operators: Mapping[str, type[Operator]] = MappingProxyType({}),
+    total: TotalFailure | None = None,
 ) -> DataflowStatus:
     """Return the state of the dataflow that a log belongs to.
 
     Args:
         scratch: The bytes in the store's scratch, which the log does not know.
+        total: Of the same log, if it is known.
 
     Raises:
         DataError: `[CORRUPT]` the log records no program.
     """
     history = log.history
-    program, monitor = monitor_from_log(history)
+    total = total or total_failure(history)
+    program, monitor, recovery = total.program, total.monitor, total.recovery
     graph = program.graph
     kinds = {name: vertex.kind for name, vertex in graph.vertices.items()}
-    recovery = monitor.plan(graph.vertices.keys())
     units = [name for name in graph.order if kinds[name] in (Kind.STATELESS, Kind.STATEFUL)]
     owner = log.claim_of(log.owner)
     return DataflowStatus(
