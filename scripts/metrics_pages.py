@@ -139,23 +139,27 @@ ROWS: dict[str, list[tuple[str, str, str, str]]] = {
         ("Steps, p99", _quantile("boatlift_step_seconds", "processor", OF_PROCESSOR), "{{processor}}", "s"),
         ("Rows read", _rate("boatlift_input_rows_total", "processor", OF_PROCESSOR), "{{processor}}", "rowsps"),
         ("Steps that wait", "boatlift_waiting_steps" + OF_PROCESSOR, "{{processor}}", "short"),
+        ("Share of time held back", _rate("boatlift_source_held_seconds_total", "source, reason"),
+         "{{source}}, by {{reason}}", "percentunit"),
         ("Steps", _rate("boatlift_steps_total", "processor, kind", OF_PROCESSOR), "{{processor}} {{kind}}", "ops"),
         ("Commits, p99", _quantile("boatlift_sink_commit_seconds", "sink"), "{{sink}}", "s"),
     ],
     "What would a failure cost?": [
         ("Seconds to repeat", "boatlift_recovery_cost_seconds" + OF, "{{dataflow}}", "s"),
         ("Steps to repeat", "boatlift_recovery_cost_steps" + OF, "{{dataflow}}", "short"),
+        ("Recoveries, p99", _quantile("boatlift_recovery_seconds", "cause"), "{{cause}}", "s"),
         ("Age of checkpoints", f"time() - boatlift_checkpoint_timestamp_seconds{OF_PROCESSOR}", "{{processor}}", "s"),
         ("Bytes of checkpoints", _rate("boatlift_checkpoint_bytes_total", "processor", OF_PROCESSOR), "{{processor}}",
          "Bps"),
         ("Standbys that are ready", "boatlift_standby_warm" + OF, "{{host}}:{{pid}}", "none"),
+        ("Lag of standbys", "boatlift_standby_lag_seconds" + OF, "{{host}}:{{pid}}", "s"),
         ("Log writes, p99", _quantile("boatlift_log_write_seconds", "dataflow"), "{{dataflow}}", "s"),
     ],
     "What grows?": [
         ("State", "boatlift_state_bytes" + OF_PROCESSOR, "{{processor}}", "bytes"),
         ("Store", "boatlift_store_bytes" + OF, "{{what}}", "bytes"),
         ("Rows on the way", "boatlift_in_flight_bytes" + OF, "{{dataflow}}", "bytes"),
-        ("Memory of the driver", "boatlift_process_resident_bytes" + OF, "{{process}}", "bytes"),
+        ("Memory of processes", "boatlift_process_resident_bytes" + OF, "{{process}}", "bytes"),
     ],
 }  # fmt: skip
 """Row of the dashboard to its panels: title, expression, legend and unit."""

@@ -105,7 +105,12 @@ def test_a_run_is_scraped_and_says_what_the_status_says(
     assert found["boatlift_source_closed_step", "visits"] == status.closed["visits"]
     assert found["boatlift_state", "alive"] == 1
     assert found["boatlift_recoveries_total", "start"] == 1
+    assert found["boatlift_recovery_seconds_count", "start"] == 1
+    assert found["boatlift_recovery_seconds_count", "failure"] == 0
+    assert found["boatlift_source_held_seconds_total", "steps", "visits"] >= 0
     assert found["boatlift_process_resident_bytes", "driver"] > 50 << 20
+    assert found["boatlift_process_resident_bytes", "jvm"] > 100 << 20
+    assert found["boatlift_process_resident_bytes", "workers"] > 10 << 20
     (versions,) = [each for each in found.series if each.name == "boatlift_build_info"]
     assert (versions["spark"], versions["version"]) == (spark.version, bl.__version__)
     with pytest.raises(OSError):  # the console ends with its run

@@ -60,6 +60,7 @@ def test_every_metric_but_those_of_special_operators_has_a_value_in_a_run(tmp_pa
         "boatlift_late_rows_total",
         "boatlift_bad_rows_total",
         "boatlift_standby_behind_objects",
+        "boatlift_standby_lag_seconds",
         "boatlift_standby_warm",
         # The run has recorded neither its versions nor a checkpoint, and reports no memory.
         "boatlift_build_info",

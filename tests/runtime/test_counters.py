@@ -32,6 +32,7 @@ class Counted:
         self.reports: list[Progress] = []
         options = RunOptions(available_now=True, on_progress=self.reports.append)
         host = Host(engine, open_store(folder), options)
+        self._host = host
         host.claim()
         assert host._term is not None
         self.counters: Counters = host._term._counters
@@ -40,6 +41,11 @@ class Counted:
             host.run()
         except Exception as error:  # noqa: BLE001 - a test looks at it
             self.error = error
+
+    def recovered(self) -> dict[str, int]:
+        """Cause to the recoveries that are over."""
+        assert self._host._term is not None
+        return {cause: sum(each.counts) for cause, each in self._host._term._events.recoveries.items()}
 
     def of(self, what: str, name: str) -> list[Progress]:
         return [each for each in self.reports if (each.what, each.processor) == (what, name)]
@@ -64,6 +70,7 @@ def test_they_are_the_sums_of_what_was_reported(tmp_path: Path) -> None:
     assert done.counters.sources["rows"].steps == len(done.of("take", "rows")) > 0
     assert done.counters.sources["rows"].rows == sum(each.newInputRows for each in done.reports) > 0
     assert done.counters.recoveries == {"start": 1, "failure": 0}
+    assert done.recovered() == done.counters.recoveries
     written = {path.stat().st_size for path in (tmp_path / "log").iterdir()}
     assert done.counters.log.bytes >= max(written)
     assert sum(done.counters.log.writes.counts) == done.counters.log.objects > 0
@@ -129,6 +136,7 @@ def test_a_run_after_a_crash_counts_from_0_and_tells_replays_from_new_steps(tmp_
     assert again.error is None
     world.check()
     assert again.counters.recoveries == {"takeover": 1, "failure": 0}
+    assert again.recovered() == again.counters.recoveries
     for name, unit in again.counters.units.items():
         assert unit.replayed == sum(each.replay for each in again.of("step", name))
     assert sum(unit.replayed for unit in again.counters.units.values()) > 0
@@ -171,6 +179,29 @@ def test_a_report_of_a_run_has_them_all_and_status_reads_it(tmp_path: Path) -> N
     finally:
         engine.looked.set()
         thread.join()
+
+
+def test_a_source_is_held_for_as_long_as_too_much_waits_behind_it() -> None:
+    class Machine:
+        now, by = 1_000, ""
+
+        def held_by(self, source: str) -> str:
+            return self.by
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda _of: 0
+
+    machine = Machine()
+    counters = Counters(MemoryEngine(World()).plan, lambda: machine.now)
+    for machine.now, machine.by in [
+        (3_000, "steps"),
+        (5_000, "steps"),
+        (7_500, ""),
+        (9_500, "bytes"),
+        (9_000, "bytes"),
+    ]:
+        counters.look(machine)  # type: ignore[arg-type]
+    assert counters.sources["rows"].held == {"steps": 4.0, "bytes": 2.0}
 
 
 def test_a_duration_counts_in_the_first_bucket_that_holds_it() -> None:

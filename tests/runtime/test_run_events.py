@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from boatlift.runtime.host.counters import Durations
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.run_events import KEPT, LONGEST, RunEvents
 
@@ -14,6 +15,7 @@ class Run:
         self.events = RunEvents(lambda: self.now)
         self.passed: list[Progress] = []
         self.report = self.events.watched(self.passed.append)
+        self.events.begins("start")
 
     def steps(self, *numbers: int, replay: bool = False) -> None:
         for number in numbers:
@@ -32,6 +34,47 @@ def test_a_replay_of_a_start_is_told_at_its_end() -> None:
     run.steps(6, replay=True)
     run.steps(7, 8)
     assert run.told() == [("replay", "sums", 6, "executed 2 steps again, up to step 6", 2, 20.0)]
+
+
+def recovered(run: Run) -> dict[str, tuple[int, float]]:
+    """The recoveries that are over, and their seconds together."""
+    durations: dict[str, Durations] = run.events.recoveries
+    return {cause: (sum(each.counts), round(each.seconds, 3)) for cause, each in durations.items()}
+
+
+def test_a_start_has_recovered_once_all_its_replays_are_over() -> None:
+    run = Run()
+    run.now += 500
+    run.report(Progress("replay", "sums", 6, behind=2))
+    run.report(Progress("replay", "hours", 1, behind=1))
+    run.events.begun()
+    run.steps(5, 6, replay=True)
+    run.steps(7)
+    assert recovered(run) == {"failure": (0, 0), "start": (0, 0)}
+    run.report(Progress("step", "hours", 1, replay=True))
+    assert recovered(run) == {"failure": (0, 0), "start": (1, 0.53)}
+    run.report(Progress("step", "hours", 2))
+    assert recovered(run)["start"] == (1, 0.53)
+
+
+def test_a_start_without_replays_has_recovered_when_it_begins() -> None:
+    run = Run()
+    run.now += 40
+    run.events.begun()
+    run.steps(0, 1)
+    assert recovered(run) == {"failure": (0, 0), "start": (1, 0.04)}
+
+
+def test_a_unit_that_fails_alone_has_recovered_once_it_is_where_it_was() -> None:
+    run = Run()
+    run.events.begun()
+    run.steps(0, 1, 2)
+    run.report(Progress("failure", "sums", 3, said="[STEP_FAILED] it failed"))
+    run.now += 300
+    run.steps(1, replay=True)
+    assert recovered(run)["failure"] == (0, 0)
+    run.steps(2, replay=True)
+    assert recovered(run) == {"failure": (1, 0.32), "start": (1, 0.0)}
 
 
 def test_a_unit_that_fails_alone_is_told_with_its_error_and_its_replay() -> None:

@@ -76,6 +76,7 @@ def large(folder: Path, units: int) -> None:
         {"rows": SourceSums(9, 90)},
         LogSums(3, 300, lasted(3)),
         {"start": 1, "failure": 0},
+        recovered={"start": lasted(1)},
     )
     waiting = InputReport(NOW, {"rows": WaitingInput(3, "files", 300, NOW - 1500)})
     report = RunReport(NOW, waiting, activity=activity)

@@ -124,14 +124,19 @@ def _of_run(status: DataflowStatus, done: ActivityReport) -> Iterator[Sample]:
     """Yield what a living owner has reported."""
     for cause, number in done.recoveries.items():
         yield _sample("recoveries_total", number, cause)
+    for cause, durations in done.recovered.items():
+        yield _sample("recovery_seconds", durations, cause)
     yield _sample("log_objects_total", done.log.objects)
     yield _sample("log_bytes_total", done.log.bytes)
     yield _sample("log_write_seconds", done.log.writes)
     for standby in status.standbys:
         yield _sample("standby_behind_objects", standby.behind, standby.host, str(standby.pid))
+        yield _sample("standby_lag_seconds", standby.lag_seconds, standby.host, str(standby.pid))
         yield _sample("standby_warm", int(standby.ready), standby.host, str(standby.pid))
     if done.process.resident_bytes:
         yield _sample("process_resident_bytes", done.process.resident_bytes, "driver")
+    for process, size in done.process.others.items():
+        yield _sample("process_resident_bytes", size, process)
     yield _sample("state_memory_bytes", done.process.state_bytes)
     yield _sample("process_cpu_seconds_total", done.process.cpu_seconds, "driver")
     for sink, sums in done.commits.items():
@@ -145,6 +150,8 @@ def _of_run(status: DataflowStatus, done: ActivityReport) -> Iterator[Sample]:
         yield _sample("source_steps_total", given.steps, source)
         if given.rows is not None:
             yield _sample("source_rows_total", given.rows, source)
+        for reason, seconds in given.held.items():
+            yield _sample("source_held_seconds_total", seconds, source, reason)
         yield _sample("source_unreachable", int(given.unreachable), source)
     for name, unit in done.units.items():
         yield _sample("steps_total", unit.steps - unit.replayed, name, "new")

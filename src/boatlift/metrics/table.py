@@ -68,6 +68,9 @@ TABLE = (
            "The time that these steps took, by the log", _STORED),
     Metric("boatlift_recoveries_total", _C, ("cause",), "recoveries", "{recovery}",
            "Recoveries of the run: its start, a takeover from a dead owner, or failures of units that are retried"),
+    Metric("boatlift_recovery_seconds", _H, ("cause",), "recovery.duration", "s",
+           "Recoveries that are over, until all steps that were executed before are executed again; of failures those "
+           "that led to a replay"),
     Metric("boatlift_log_objects_total", _C, (), "log.objects", "{object}", "Objects that the run wrote into its log"),
     Metric("boatlift_log_bytes_total", _C, (), "log.io", "By", "Their bytes"),
     Metric("boatlift_log_write_seconds", _H, (), "log.write.duration", "s",
@@ -77,9 +80,11 @@ TABLE = (
            "minute", _STORED),
     Metric("boatlift_standby_behind_objects", _G, ("host", "pid"), "standby.behind", "{object}",
            "The objects of the log that a standby had not read at its last message"),
+    Metric("boatlift_standby_lag_seconds", _G, ("host", "pid"), "standby.lag", "s",
+           "For how long it has not been at the end of the log; 0 if it was at its last message"),
     Metric("boatlift_standby_warm", _G, ("host", "pid"), "standby.warm", "1", "1 if the standby can take over at once"),
     Metric("boatlift_process_resident_bytes", _G, ("process",), "process.memory", "By",
-           "The memory of the driver, without its JVM"),
+           "The memory of the driver without its JVM, of the jvm, and of all Python workers on its computer"),
     Metric("boatlift_state_memory_bytes", _G, (), "state.memory", "By",
            "States that are in a memory file system: of Lazy(…, state=\"in memory\")"),
     Metric("boatlift_process_cpu_seconds_total", _C, ("process",), "process.cpu.time", "s",
@@ -103,6 +108,9 @@ TABLE = (
     Metric("boatlift_source_waiting_bytes", _G, _SOURCE, "source.waiting.size", "By", "Its bytes, if known"),
     Metric("boatlift_source_oldest_seconds", _G, _SOURCE, "source.oldest.age", "s",
            "The age of the oldest of it, if known; 0 if nothing waits"),
+    Metric("boatlift_source_held_seconds_total", _C, ("source", "reason"), "source.held.time", "s",
+           "The time for which the source was asked for nothing, since too many steps or bytes waited behind it; by a "
+           "look every two seconds"),
     Metric("boatlift_source_unreachable", _G, _SOURCE, "source.unreachable", "1", "1 while no poll succeeds"),
     # Of processors: units, and, of failures, sinks too.
     Metric("boatlift_steps_total", _C, ("processor", "kind"), "steps", "{step}", "Executed steps: new or replay"),

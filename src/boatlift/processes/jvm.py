@@ -174,6 +174,15 @@ def answers(gateway: Any) -> bool:
     return bool(answers)
 
 
+def pid_of_jvm() -> int | None:
+    """Return the process of Spark's JVM; None if there is none, or another process has started it."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    process: subprocess.Popen[bytes] | None = None if gateway is None else _of_gateway(gateway, "proc")
+    return None if process is None else process.pid
+
+
 def kill_jvm_if_hung(ended: threading.Event) -> None:
     """Kill the JVM of this process if a run does not end because the JVM does not answer.
 

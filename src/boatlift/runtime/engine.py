@@ -290,6 +290,9 @@ class Engine(Protocol):
     def bytes_in_memory(self) -> int:
         """Return the bytes of states that are in a memory file system; from any thread."""
 
+    def resident_bytes(self) -> Mapping[str, int]:
+        """Return the memory of the engine's other processes on this computer, by what they are; from any thread."""
+
     def path(self, run: RunRef) -> Path:
         """Return where a run can be read."""
 

@@ -20,6 +20,7 @@ from boatlift.dataflow.policies import holds_in_memory
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError, UserCodeError
 from boatlift.processes.environment import environment
 from boatlift.processes.jvm import check_jvm, death_of_jvm
+from boatlift.processes.memory import SparkMemory
 from boatlift.processes.worker_pools import pass_credentials
 from boatlift.runtime.engine import Activity, Beginning, FromPast, Past, Skips, StepResult
 from boatlift.runtime.machine.events import RowProbe
@@ -86,6 +87,7 @@ class SparkEngine:
         self._long_running = long_running
         self._job: LongRunningJob | None = None
         self._memory: StateMemory | None = None
+        self._spark_memory = SparkMemory()
         self._hastened = False
         self._announcements: list[Callable[[], None]] = []
         self._apart: Counter[str] = Counter()
@@ -325,6 +327,9 @@ class SparkEngine:
 
     def bytes_in_memory(self) -> int:
         return 0 if (memory := self._memory) is None else memory.size()
+
+    def resident_bytes(self) -> Mapping[str, int]:
+        return self._spark_memory.resident_bytes()
 
     # -- steps --------------------------------------------------------------------------------------------------------
 

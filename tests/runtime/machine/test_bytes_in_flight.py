@@ -53,6 +53,7 @@ def bounded(driver, steps):
 def test_a_source_waits_while_too_many_bytes_wait_behind_it():
     driver = driver_of(pipeline(), 5, slow={"b"})
     assert bounded(driver, 5)
+    assert driver.machine.progress.held_by("in") == "bytes"
     before = polls(driver)
     while polls(driver) == before:
         driver.run(driver.kept.pop(0))
@@ -61,7 +62,13 @@ def test_a_source_waits_while_too_many_bytes_wait_behind_it():
 
 
 def test_small_steps_are_bounded_by_their_number():
-    assert polls(driver_of(pipeline(), 1000, slow={"b"})) == 32
+    driver = driver_of(pipeline(), 1000, slow={"b"})
+    assert polls(driver) == 32
+    assert driver.machine.progress.held_by("in") == "steps"
+
+
+def test_a_source_whose_input_is_taken_is_not_held():
+    assert driver_of(pipeline(), 1000, epochs=3).machine.progress.held_by("in") == ""
 
 
 def test_what_waits_for_a_batch_counts():

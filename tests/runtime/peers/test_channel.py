@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
+import msgspec
 import pytest
 
 import boatlift as bl
@@ -43,7 +44,7 @@ def link(asked: list[str]) -> Iterator[OwnerLink]:
 
 
 def hello(role: str = "standby", pid: int = 1, **more: object) -> Hello:
-    return Hello(role, STORE, FLOW, "here", pid, f"life {pid}", 40, **{"ready": True, **more})  # type: ignore[arg-type]
+    return Hello(role, STORE, FLOW, "here", pid, f"life {pid}", **{"number": 40, "ready": True, **more})  # type: ignore[arg-type]
 
 
 def met(link: OwnerLink, said: Hello) -> PeerConnection:
@@ -74,10 +75,33 @@ def ends(connection: socket.socket) -> bytes:
 def test_a_standby_hears_beats_and_the_owner_knows_it(link: OwnerLink) -> None:
     with met(link, hello()) as standby:
         assert [heard(standby, Beat), heard(standby, Beat)] == [BEATS, BEATS]
-        assert link.standbys() == [StandbyReport("here", 1, ready=True, behind=2)]
+        assert known(link) == [StandbyReport("here", 1, ready=True, behind=2)]
         standby.send(hello(ready=False, handover_only=True))
-        until(lambda: link.standbys() == [StandbyReport("here", 1, ready=False, behind=2, handover_only=True)])
+        until(lambda: known(link) == [StandbyReport("here", 1, ready=False, behind=2, handover_only=True)])
     until(lambda: not link.standbys())
+
+
+def known(link: OwnerLink) -> list[StandbyReport]:
+    """The standbys, without the seconds for which they lag."""
+    return [msgspec.structs.replace(each, lag_seconds=0.0) for each in link.standbys()]
+
+
+def test_the_lag_of_a_standby_grows_until_it_is_at_the_end_of_the_log(link: OwnerLink) -> None:
+    def lag() -> float:
+        (standby,) = link.standbys()
+        return standby.lag_seconds
+
+    with met(link, hello()) as standby:
+        until(link.standbys)
+        first = lag()
+        standby.send(hello())  # as far behind as before
+        until(lambda: lag() > first + 0.2)
+        ((_, since),) = link._standbys()
+        standby.send(hello(number=BEATS.number))
+        until(lambda: lag() == 0.0)
+        standby.send(hello())
+        until(lambda: lag() > 0.0)
+        assert link._standbys()[0][1] > since, "the lag counts from the message that told of none"
 
 
 def test_a_stranger_gets_a_nonce_and_no_other_byte(link: OwnerLink) -> None:

@@ -308,6 +308,9 @@ class MemoryEngine:
     def bytes_in_memory(self) -> int:
         return 0
 
+    def resident_bytes(self) -> Mapping[str, int]:
+        return {}
+
     def path(self, run: RunRef) -> Path:
         here = self._scratch / Path(run.name).name
         kept = self._store.local_path(run.name)

@@ -101,6 +101,7 @@ def test_a_processor_whose_worker_is_killed_goes_back_alone(folder: Path, opened
             assert ["frail", -1] in [each[:2] for each in reader.document("steps")["rollbacks"]]
             metrics = reader.ask("/metrics").body.decode()
             assert 'boatlift_steps_total{dataflow="failing",kind="replay",processor="frail"} 8.0' in metrics
+            assert 'boatlift_recovery_seconds_count{cause="failure",dataflow="failing"} 1.0' in metrics
             process.terminate()
             process.wait(60)
     status = json.loads(boatlift(folder, "status", "--store", "store", "--json").stdout)

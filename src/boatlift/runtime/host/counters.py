@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import time
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -117,11 +118,13 @@ class SourceSums(msgspec.Struct):
         rows: Those that were read for the first time; None if there are none, or if they are known only together with
             those of another source.
         unreachable: It could not be polled the last time.
+        held: The seconds for which it was asked for nothing, by what waited behind it: too many `steps`, or `bytes`.
     """
 
     steps: int = 0
     rows: int | None = None
     unreachable: bool = False
+    held: dict[str, float] = msgspec.field(default_factory=lambda: {"steps": 0.0, "bytes": 0.0})
 
 
 class LogSums(msgspec.Struct):
@@ -149,11 +152,13 @@ class ProcessSums(msgspec.Struct, frozen=True):
         resident_bytes: Its memory; 0 where the system does not say.
         cpu_seconds: Of all its threads, since it began.
         state_bytes: The states that are in a memory file system, which is no part of `resident_bytes`.
+        others: The memory of the engine's other processes on this computer, by what they are.
     """
 
     resident_bytes: int = 0
     cpu_seconds: float = 0.0
     state_bytes: int = 0
+    others: Mapping[str, int] = {}
 
 
 class Counters:
@@ -168,7 +173,7 @@ class Counters:
     """
 
     def __init__(self, plan: Plan, clock: Callable[[], int], cause: str = "start") -> None:
-        self._clock = clock
+        self._clock, self._looked = clock, clock()
         self._batches = [name for name, unit in plan.units.items() if unit.timing is Timing.BATCH]
         # All are there from the beginning, so that no reader meets a dictionary that grows.
         self.units = {name: UnitSums() for name in plan.units}
@@ -225,12 +230,16 @@ class Counters:
             sums.replaying = progress.done(name) < self.furthest.get(name, -1)
         for name in self._batches:
             self.units[name].epoch_steps = progress.open_epoch(name)
+        before, self._looked = self._looked, self._clock()
+        for name, source in self.sources.items():
+            if by := progress.held_by(name):
+                source.held[by] += max(0, self._looked - before) / 1000
 
 
-def process_sums(state_bytes: int = 0) -> ProcessSums:
-    """Return what this process uses now, and what its engine says of states in memory."""
+def process_sums(state_bytes: int = 0, others: Mapping[str, int] = MappingProxyType({})) -> ProcessSums:
+    """Return what this process uses now, and what its engine says of states in memory, and of other processes."""
     try:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     except (OSError, ValueError, IndexError):  # a system without /proc
         pages = 0
-    return ProcessSums(pages * os.sysconf("SC_PAGE_SIZE"), time.process_time(), state_bytes)
+    return ProcessSums(pages * os.sysconf("SC_PAGE_SIZE"), time.process_time(), state_bytes, dict(others))

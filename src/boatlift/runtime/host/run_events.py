@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from boatlift.errors import BoatliftError
+from boatlift.runtime.host.counters import Durations
 from boatlift.runtime.host.progress import Progress
 from boatlift.storage.records.journal import RunEvent
 
@@ -22,6 +23,7 @@ class _Replay:
     began: int
     last: int  # the step with which it ends
     steps: int = 0  # that were executed again
+    restarted: bool = False  # by a start, not by a failure of its own
 
 
 class RunEvents:
@@ -32,6 +34,9 @@ class RunEvents:
 
     Attributes:
         newest: The newest events, oldest first.
+        recoveries: Cause (`start`, `takeover` or `failure`) to the durations of recoveries, each until all steps that
+            were executed before are executed again: of a start or a takeover from `begins` on, of a unit that has
+            failed from its failure on.
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:
@@ -41,6 +46,18 @@ class RunEvents:
         self._furthest: dict[str, int] = {}  # unit to the last step that it has executed
         self._failed: dict[str, int] = {}  # unit to the time of its failure
         self._replays: dict[str, _Replay] = {}
+        self.recoveries: dict[str, Durations] = {"failure": Durations()}
+        self._started = clock()
+        self._cause = ""
+        self._restarted: dict[str, int] = {}  # unit to the last step that it executes again because of the start
+
+    def begins(self, cause: str) -> None:
+        """Note why the run recovers: `start` or `takeover`; before the first step, and before `begun`."""
+        self._cause, self.recoveries[cause] = cause, Durations()
+
+    def begun(self) -> None:
+        """Note that all replays of the start were reported, and that steps may follow."""
+        self._end_start()
 
     def watched(self, report: Callable[[Progress], None]) -> Callable[[Progress], None]:
         """Return a function that takes a report, and passes it on."""
@@ -48,6 +65,9 @@ class RunEvents:
         def watch(progress: Progress) -> None:
             name = progress.processor
             if progress.what == "step":
+                if progress.time >= self._restarted.get(name, progress.time + 1):
+                    del self._restarted[name]
+                    self._end_start()
                 if progress.replay:
                     self._repeated(progress)
                 else:  # what failed before, or was executed again, is over
@@ -60,7 +80,8 @@ class RunEvents:
                 self._failed.setdefault(name, now)
                 self._replays.pop(name, None)
             elif progress.what == "replay":
-                self._replays[name] = _Replay(self._clock(), progress.time)
+                self._replays[name] = _Replay(self._clock(), progress.time, restarted=True)
+                self._restarted[name] = progress.time
                 self._furthest[name] = progress.time
             report(progress)
 
@@ -83,6 +104,10 @@ class RunEvents:
             taken.append(self._fresh.popleft())
         return tuple(taken)
 
+    def _end_start(self) -> None:
+        if not self._restarted:
+            self.recoveries[self._cause].add(max(0, self._clock() - self._started) / 1000)
+
     def _add(self, event: RunEvent) -> None:
         self.newest.append(event)
         self._fresh.append(event)
@@ -100,6 +125,8 @@ class RunEvents:
         self._failed.pop(name, None)
         self._furthest[name] = replay.last
         now = self._clock()
+        if not replay.restarted:
+            self.recoveries["failure"].add(max(0, now - replay.began) / 1000)
         again = f"{replay.steps} {'step' if replay.steps == 1 else 'steps'}"
         said = f"executed {again} again, up to step {replay.last}"
         self._add(RunEvent(now, "replay", name, replay.last, said, replay.steps, float(max(0, now - replay.began))))

@@ -16,7 +16,16 @@ import msgspec
 from boatlift.dataflow.contracts import WaitingInput
 from boatlift.errors import BoatliftError
 from boatlift.runtime.host.context import HostContext
-from boatlift.runtime.host.counters import BOUNDS, LogSums, ProcessSums, SinkSums, SourceSums, UnitSums, process_sums
+from boatlift.runtime.host.counters import (
+    BOUNDS,
+    Durations,
+    LogSums,
+    ProcessSums,
+    SinkSums,
+    SourceSums,
+    UnitSums,
+    process_sums,
+)
 from boatlift.runtime.host.deadlines import Deadlines, StuckCall
 from boatlift.runtime.host.event_loop import Answer
 from boatlift.runtime.host.run_events import RunEvents
@@ -54,6 +63,7 @@ class ActivityReport(msgspec.Struct, frozen=True):
         commits: What each sink was handed.
         sources: What each source has given.
         recoveries: Cause (`start`, `takeover` or `failure`) to the number of recoveries.
+        recovered: Cause to the durations of those that are over.
     """
 
     began: int
@@ -65,6 +75,7 @@ class ActivityReport(msgspec.Struct, frozen=True):
     log: LogSums = msgspec.field(default_factory=LogSums)
     recoveries: Mapping[str, int] = {}
     process: ProcessSums = ProcessSums()
+    recovered: Mapping[str, Durations] = {}
 
 
 class RunReport(msgspec.Struct, frozen=True):
@@ -169,7 +180,8 @@ class RunReports:
             counted.sources,
             counted.log,
             counted.recoveries,
-            process_sums(self._engine.bytes_in_memory()),
+            process_sums(self._engine.bytes_in_memory(), self._engine.resident_bytes()),
+            self._events.recoveries,
         )
 
     def _journalise(self, activity: ActivityReport) -> None:

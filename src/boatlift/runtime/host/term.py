@@ -135,7 +135,9 @@ class OwnershipTerm:
         takeovers = list(self._owner.taken_over())
         for takeover in takeovers:
             options.on_progress(takeover)
-        self._counters = Counters(self._plan, clock, "takeover" if takeovers else "start")
+        cause = "takeover" if takeovers else "start"
+        self._counters = Counters(self._plan, clock, cause)
+        self._events.begins(cause)
         if transition is not None:
             transition = consented(self._log, engine, options)  # an owner may have gone on until the claim
             assert transition is not None
@@ -446,6 +448,7 @@ class OwnershipTerm:
         self._counters.furthest.update(steps.replayed)
         for beginning in beginnings(self._plan, progress, steps.replayed, self._memory.parts):
             self._options.on_progress(beginning)
+        self._events.begun()
         return steps
 
     def _beat(self) -> Iterable[events.Event]:

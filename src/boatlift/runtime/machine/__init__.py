@@ -2,7 +2,7 @@
 
 In reading order: `instructions` and `events` (the language between machine and shell), `program` (graph and
 durabilities), `kinds` (processors: first `processor`, then one kind), `durable_facts` and `steps` (what becomes
-durable; the orders of steps), `machine`, and its collaborators: `liveness` (with backpressure), `garbage`, `recover`;
+durable; the orders of steps), `machine`, and its collaborators: `pressure`, `liveness`, `garbage`, `recover`;
 at last `build`. `progress` is the view for people.
 """
 

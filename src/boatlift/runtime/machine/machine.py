@@ -26,7 +26,8 @@ from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.endpoints import SinkProcessor, SourceProcessor
 from boatlift.runtime.machine.kinds.gathered import Gathered
 from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
-from boatlift.runtime.machine.liveness import Backpressure, Liveness
+from boatlift.runtime.machine.liveness import Liveness
+from boatlift.runtime.machine.pressure import Backpressure
 from boatlift.runtime.machine.program import Program
 from boatlift.runtime.machine.progress import MachineProgress, TransitionLog
 from boatlift.runtime.machine.recover import carry_out
@@ -206,7 +207,7 @@ class StateMachine:
     @property
     def progress(self) -> MachineProgress:
         """A read-only view, for people."""
-        return MachineProgress(self.processors, self.durable)
+        return MachineProgress(self.processors, self.durable, self.backpressure)
 
     @property
     def _halting(self) -> bool:

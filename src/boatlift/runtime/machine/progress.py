@@ -9,6 +9,7 @@ from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.endpoints import SourceProcessor
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
+from boatlift.runtime.machine.pressure import Backpressure
 from boatlift.times import last_epoch, last_number, maximal_of
 
 
@@ -25,8 +26,10 @@ class TransitionLog(deque[tuple[str, object]]):
 class MachineProgress:
     """A read-only view of a machine, to be shown to people, or compared with a log before the first step."""
 
-    def __init__(self, processors: Mapping[str, MachineProcessor], durable: DurableFacts) -> None:
-        self._processors, self._durable = processors, durable
+    def __init__(
+        self, processors: Mapping[str, MachineProcessor], durable: DurableFacts, pressure: Backpressure
+    ) -> None:
+        self._processors, self._durable, self._pressure = processors, durable, pressure
 
     def done(self, processor: str) -> int:
         """Return the last step that a processor has executed, or that is staged for a sink; -1 for none."""
@@ -43,6 +46,13 @@ class MachineProgress:
         """Return the messages of a source that wait: reader, edge and time."""
         receivers = self._processors[source].receivers
         return [(p.name, edge.name, time) for edge, p in receivers for time in p.waiting[edge.name]]
+
+    def held_by(self, source: str) -> str:
+        """Return by how much of what a source is held back: `steps` or `bytes` behind it; empty if it is not."""
+        p = self._processors[source]
+        if not isinstance(p, SourceProcessor) or p.ended:
+            return ""
+        return "steps" if self._pressure.crowded(source) else "bytes" if self._pressure.full(source) else ""
 
     def bytes_behind(self, processor: str) -> int:
         """Return the bytes of the messages that wait at all inputs of a processor."""

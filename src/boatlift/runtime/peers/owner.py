@@ -48,6 +48,7 @@ class StandbyReport(msgspec.Struct, frozen=True):
     Attributes:
         ready: Whether it can take over at once.
         behind: The objects of the log that it had not read at its last message.
+        lag_seconds: For how long its messages have told of some; 0 if its last one told of none.
         handover_only: Whether it takes over after a clean stop alone.
         holds: The bytes of the owner's entries that it holds, and the log lacks.
     """
@@ -58,6 +59,7 @@ class StandbyReport(msgspec.Struct, frozen=True):
     behind: int
     handover_only: bool = False
     holds: int = 0
+    lag_seconds: float = 0.0
 
 
 class Holding(Protocol):
@@ -115,7 +117,7 @@ class OwnerLink:
             ) from error
         self._stop = stop
         self._strangers: list[socket.socket] = []  # the oldest first
-        self._known: dict[PeerConnection, tuple[Hello, float]] = {}
+        self._known: dict[PeerConnection, tuple[Hello, float, float]] = {}
         self.heir = ""
         self.change_points: Callable[[PointAsked], Answered] = lambda _asked: Answered(said="it is beginning")
         self.holding: Holding | None = None
@@ -141,6 +143,7 @@ class OwnerLink:
 
     def standbys(self) -> list[StandbyReport]:
         last, held = self._beat().number, {} if self.holding is None else self.holding.bytes_held()
+        now = time.monotonic()
         return [
             StandbyReport(
                 each.host,
@@ -149,14 +152,18 @@ class OwnerLink:
                 max(0, last - each.number),
                 each.handover_only,
                 held.get(each.life, 0),
+                0.0 if each.number >= last else round(now - level, 3),
             )
-            for each in self._standbys()
+            for each, level in self._standbys()
         ]
 
-    def _standbys(self) -> list[Hello]:
+    def _standbys(self) -> list[tuple[Hello, float]]:
+        """Return the standbys that are heard, each with the time at which it was at the end of the log last."""
         since = time.monotonic() - SILENT_SECONDS
         with self._changed:
-            return [hello for hello, at in self._known.values() if hello.role == "standby" and at > since]
+            return [
+                (hello, level) for hello, at, level in self._known.values() if hello.role == "standby" and at > since
+            ]
 
     def close(self) -> None:
         self._over.set()
@@ -229,8 +236,10 @@ class OwnerLink:
             self._strangers.remove(connection)
 
     def _hear(self, channel: PeerConnection, hello: Hello) -> None:
+        now, last = time.monotonic(), self._beat().number
         with self._changed:
-            self._known[channel] = (hello, time.monotonic())
+            level = self._known[channel][2] if channel in self._known and hello.number < last else now
+            self._known[channel] = (hello, now, level)
 
     def _converse(
         self,
@@ -270,7 +279,7 @@ class OwnerLink:
                     channel.send(self.change_points(asked))
 
     def _choose(self, to: str) -> Answered:
-        standbys = self._standbys()
+        standbys = [hello for hello, _ in self._standbys()]
         ready = [hello for hello in standbys if hello.ready and to in ("", _name(hello))]
         if not ready:
             named = ", ".join(f"{_name(each)}{'' if each.ready else ' (not ready yet)'}" for each in standbys)

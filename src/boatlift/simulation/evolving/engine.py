@@ -221,6 +221,9 @@ class EvolvingEngine:
     def bytes_in_memory(self) -> int:
         return 0
 
+    def resident_bytes(self) -> Mapping[str, int]:
+        return {}
+
     def path(self, run: RunRef) -> Path:
         return Path(run.name).relative_to("runs")
 
