@@ -9,11 +9,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from boatlift.dataflow.contracts.durations import BOUNDS
 from boatlift.metrics.otlp import LAST_SECONDS, SECONDS
 from boatlift.metrics.samples import MOST_DETAILED, MOST_SERIES
 from boatlift.metrics.table import DROPPED, NAMED, TABLE, Metric, MetricKind
 from boatlift.metrics.traces import SPANS_A_SECOND
-from boatlift.runtime.host.counters import BOUNDS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = DOCS / "metrics.md"
@@ -130,6 +130,8 @@ ROWS: dict[str, list[tuple[str, str, str, str]]] = {
         ("Age of the oldest input", "boatlift_source_oldest_seconds" + OF, "{{source}}", "s"),
         ("Input that waits", "boatlift_source_waiting" + OF, "{{source}} {{unit}}", "short"),
         ("Age of the watermark", f"time() - boatlift_watermark_timestamp_seconds{OF_PROCESSOR}", "{{processor}}", "s"),
+        ("Pushes", _rate("boatlift_push_requests_total", "source, status"), "{{source}} {{status}}", "reqps"),
+        ("Pushes, p99", _quantile("boatlift_push_seconds", "source, status"), "{{source}} {{status}}", "s"),
         ("Visible step", "boatlift_sink_visible_step" + OF, "{{sink}}", "none"),
         ("Rows that become visible", _rate("boatlift_sink_rows_total", "sink"), "{{sink}}", "rowsps"),
     ],
@@ -139,6 +141,7 @@ ROWS: dict[str, list[tuple[str, str, str, str]]] = {
         ("Steps, p99", _quantile("boatlift_step_seconds", "processor", OF_PROCESSOR), "{{processor}}", "s"),
         ("Rows read", _rate("boatlift_input_rows_total", "processor", OF_PROCESSOR), "{{processor}}", "rowsps"),
         ("Steps that wait", "boatlift_waiting_steps" + OF_PROCESSOR, "{{processor}}", "short"),
+        ("Tasks of a step", "boatlift_tasks" + OF_PROCESSOR, "{{processor}}", "short"),
         ("Share of time held back", _rate("boatlift_source_held_seconds_total", "source, reason"),
          "{{source}}, by {{reason}}", "percentunit"),
         ("Steps", _rate("boatlift_steps_total", "processor, kind", OF_PROCESSOR), "{{processor}} {{kind}}", "ops"),

@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 
 import boatlift as bl
-from boatlift.http.admission import address_of
+from boatlift.http.admission import BearerToken, address_of
 from boatlift.http.connections import Limits
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.local import LocalStore
@@ -59,6 +59,20 @@ def ask(url: str, body: bytes | None = None, key: str | None = None) -> tuple[in
         refused = error
     assert (refused.headers["retry-after"] is not None) == (refused.code == 503)
     return refused.code, json.load(refused)
+
+
+def test_pushes_count_by_their_status_with_the_time_to_their_answer(tmp_path: Path) -> None:
+    def count() -> dict[str, int]:
+        return {status: sum(each.counts) for status, each in served.server.pushes.items()}
+
+    with serving(tmp_path, token=BearerToken("a-token-for-this-test")) as served:
+        good = "Authorization: Bearer a-token-for-this-test"
+        assert served.push().status == 401
+        for number in range(3):
+            assert served.push(b'{"id": %d}' % number, good).status == 200
+        assert served.push(b'{"id": "x"}', good).status == 400
+        assert ask(f"http://127.0.0.1:{served.server.address[1]}/orders/keys/k")[0] == 401, "this is no push"
+        assert count() == {"401": 1, "200": 3, "400": 1}
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from pyspark.sql import functions as F
 import boatlift as bl
 from boatlift.api.background import Running
 from boatlift.metrics.table import NAMED, MetricKind
+from boatlift.runtime.host.progress import Progress
 from support.metrics import Scraped, scraped
 from support.otlp import attributes_of, receiving
 from support.waiting import until
@@ -92,6 +94,7 @@ def test_a_run_is_scraped_and_says_what_the_status_says(
     assert found["boatlift_input_rows_total", "pages"] == pages_done.rows == STEPS * ROWS
     assert found["boatlift_output_rows_total", "pages"] == pages_done.rows_out
     assert found["boatlift_step_seconds_count", "pages"] == STEPS
+    assert 1 <= found["boatlift_tasks", "pages"] <= spark.sparkContext.defaultParallelism
     assert found["boatlift_busy_seconds_total", "pages"] == pytest.approx(found["boatlift_step_seconds_sum", "pages"])
     assert found["boatlift_checkpoints_total", "pages"] >= 1
     assert found["boatlift_checkpoint_bytes_total", "pages"] > 0
@@ -115,6 +118,37 @@ def test_a_run_is_scraped_and_says_what_the_status_says(
     assert (versions["spark"], versions["version"]) == (spark.version, bl.__version__)
     with pytest.raises(OSError):  # the console ends with its run
         asked(running.console, "metrics")
+
+
+def test_a_run_that_takes_pushes_tells_how_they_were_answered(spark: SparkSession, tmp_path: Path) -> None:
+    flow = bl.Dataflow("orders")
+    rows = flow.source("pushed", bl.push("id LONG NOT NULL", listen="127.0.0.1:0"))
+    rows.sink("kept", bl.parquet(str(tmp_path / "rows")))
+    where: list[str] = []
+
+    def told(progress: Progress) -> None:
+        if progress.what == "listening":
+            where.append(progress.where)
+
+    running = bl.start(flow, tmp_path / "store", console="127.0.0.1:0", spark=spark, on_progress=told)
+    try:
+        until(lambda: where)
+        for number in range(3):
+            urllib.request.urlopen(urllib.request.Request(where[0], b'{"id": %d}' % number), timeout=60).close()
+        with pytest.raises(urllib.error.HTTPError):
+            urllib.request.urlopen(urllib.request.Request(where[0], b'{"id": "x"}'), timeout=60)
+
+        def all_told() -> Scrape | None:
+            found = Scrape(running)
+            counts = [found.values.get(("boatlift_push_requests_total", "pushed", each)) for each in ("200", "400")]
+            return found if counts == [3, 1] else None
+
+        until(lambda: bl.status(tmp_path / "store").activity)
+        found = until(all_told)
+    finally:
+        running.stop()
+    assert found["boatlift_push_seconds_count", "pushed", "200"] == 3
+    assert found["boatlift_push_seconds_sum", "pushed", "200"] > 0
 
 
 def test_a_console_that_cannot_be_served_starts_nothing(spark: SparkSession, tmp_path: Path) -> None:

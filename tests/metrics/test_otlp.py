@@ -12,12 +12,12 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 import boatlift as bl
 from boatlift.api.served import beside_run
 from boatlift.dataflow import plan
+from boatlift.dataflow.contracts.durations import BOUNDS, Durations
 from boatlift.errors import InvalidError
 from boatlift.metrics.otlp import PREFIX, MetricsSender, end_spans, span_provider
 from boatlift.metrics.samples import Sample
 from boatlift.metrics.table import MetricKind
 from boatlift.metrics.traces import SPANS_A_SECOND, Traces, clocks_of
-from boatlift.runtime.host.counters import BOUNDS, Durations
 from boatlift.runtime.host.progress import Progress
 from support.any_connector import ANY
 from support.engine.memory_engine import make_plan

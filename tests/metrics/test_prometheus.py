@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from boatlift.dataflow.contracts.durations import BOUNDS, Durations
 from boatlift.metrics.prometheus import CONTENT_TYPE, prometheus_text
 from boatlift.metrics.samples import Sample
 from boatlift.metrics.table import NAMED
-from boatlift.runtime.host.counters import BOUNDS, Durations
 from support.metrics import scraped
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from boatlift.dataflow.contracts.durations import BOUNDS, Durations
 from boatlift.metrics import samples
 from boatlift.metrics.prometheus import prometheus_text
 from boatlift.metrics.samples import MOST_DETAILED, MOST_SERIES, Sample, series_of
 from boatlift.metrics.table import NAMED, TABLE, MetricKind
-from boatlift.runtime.host.counters import BOUNDS, Durations
 from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.runtime.inspect.status import status_at
 from boatlift.storage.records.records import Stopped

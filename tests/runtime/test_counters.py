@@ -12,10 +12,11 @@ import msgspec
 import pytest
 
 from boatlift.dataflow import Outcome
+from boatlift.dataflow.contracts.durations import BOUNDS, Durations
 from boatlift.errors import DataError, UnavailableError
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.host.context import RunOptions
-from boatlift.runtime.host.counters import BOUNDS, Counters, Durations
+from boatlift.runtime.host.counters import Counters
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.run_report import FILE, RunReport

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boatlift.runtime.host.counters import Durations
+from boatlift.dataflow.contracts.durations import Durations
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.run_events import KEPT, LONGEST, RunEvents
 

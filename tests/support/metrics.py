@@ -12,8 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import boatlift as bl
 from boatlift.dataflow import WaitingInput, plan
+from boatlift.dataflow.contracts.durations import Durations
 from boatlift.metrics.samples import Sample, samples_of
-from boatlift.runtime.host.counters import Durations, LogSums, SinkSums, SourceSums, UnitSums
+from boatlift.runtime.host.counters import LogSums, SinkSums, SourceSums, UnitSums
 from boatlift.runtime.host.run_report import FILE, ActivityReport, InputReport, RunReport
 from boatlift.runtime.inspect.contents import kept_in, log_at
 from boatlift.runtime.inspect.explanation import explanation_of
@@ -73,7 +74,7 @@ def large(folder: Path, units: int) -> None:
         },
         dict.fromkeys(planned.sinks, 8),
         {name: SinkSums(90, 9, commits=lasted(9), visible=lasted(9)) for name in planned.sinks},
-        {"rows": SourceSums(9, 90)},
+        {"rows": SourceSums(9, 90, requests={"200": lasted(2)})},
         LogSums(3, 300, lasted(3)),
         {"start": 1, "failure": 0},
         recovered={"start": lasted(1)},

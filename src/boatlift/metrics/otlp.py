@@ -15,10 +15,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 from boatlift._version import __version__
+from boatlift.dataflow.contracts.durations import BOUNDS, Durations
 from boatlift.errors import BoatliftError, InvalidError
 from boatlift.metrics.samples import Sample
 from boatlift.metrics.table import Metric, MetricKind
-from boatlift.runtime.host.counters import BOUNDS, Durations
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricsData

@@ -10,9 +10,9 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.metrics_core import Metric as MetricFamily
 from prometheus_client.registry import Collector
 
+from boatlift.dataflow.contracts.durations import BOUNDS, Durations
 from boatlift.metrics.samples import Sample
 from boatlift.metrics.table import MetricKind
-from boatlift.runtime.host.counters import BOUNDS, Durations
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 

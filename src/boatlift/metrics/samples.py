@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from boatlift.dataflow.contracts.durations import BOUNDS, Durations
 from boatlift.metrics.table import DROPPED, NAMED, TABLE, Metric, MetricKind
-from boatlift.runtime.host.counters import BOUNDS, Durations
 from boatlift.runtime.host.run_report import ActivityReport
 from boatlift.runtime.inspect.contents import KeptReport
 from boatlift.runtime.inspect.explanation import Explanation
@@ -152,6 +152,9 @@ def _of_run(status: DataflowStatus, done: ActivityReport) -> Iterator[Sample]:
             yield _sample("source_rows_total", given.rows, source)
         for reason, seconds in given.held.items():
             yield _sample("source_held_seconds_total", seconds, source, reason)
+        for status_code, durations in given.requests.items():
+            yield _sample("push_requests_total", sum(durations.counts), source, status_code)
+            yield _sample("push_seconds", durations, source, status_code)
         yield _sample("source_unreachable", int(given.unreachable), source)
     for name, unit in done.units.items():
         yield _sample("steps_total", unit.steps - unit.replayed, name, "new")
@@ -160,6 +163,7 @@ def _of_run(status: DataflowStatus, done: ActivityReport) -> Iterator[Sample]:
         yield _sample("busy_seconds_total", unit.milliseconds / 1000, name)
         yield _sample("input_rows_total", unit.rows, name)
         yield _sample("output_rows_total", unit.rows_out, name)
+        yield _sample("tasks", unit.tasks, name)
         yield _sample("waiting_steps", unit.waiting, name)
         yield _sample("waiting_bytes", unit.waiting_bytes, name)
         if unit.epoch_steps is not None:

@@ -111,6 +111,10 @@ TABLE = (
     Metric("boatlift_source_held_seconds_total", _C, ("source", "reason"), "source.held.time", "s",
            "The time for which the source was asked for nothing, since too many steps or bytes waited behind it; by a "
            "look every two seconds"),
+    Metric("boatlift_push_requests_total", _C, ("source", "status"), "push.requests", "{request}",
+           "Pushes by HTTP that were answered, by the status of the answer"),
+    Metric("boatlift_push_seconds", _H, ("source", "status"), "push.duration", "s",
+           "From the head of a push to its answer"),
     Metric("boatlift_source_unreachable", _G, _SOURCE, "source.unreachable", "1", "1 while no poll succeeds"),
     # Of processors: units, and, of failures, sinks too.
     Metric("boatlift_steps_total", _C, ("processor", "kind"), "steps", "{step}", "Executed steps: new or replay"),
@@ -119,6 +123,7 @@ TABLE = (
     Metric("boatlift_busy_seconds_total", _C, _P, "busy.time", "s", "The time for which steps were executed"),
     Metric("boatlift_input_rows_total", _C, _P, "input.rows", "{row}", "Rows that steps have read"),
     Metric("boatlift_output_rows_total", _C, _P, "output.rows", "{row}", "Rows that steps have emitted"),
+    Metric("boatlift_tasks", _G, _P, "tasks", "{task}", "The Spark tasks of its last step that had some"),
     Metric("boatlift_waiting_steps", _G, _P, "waiting.steps", "{step}", "Steps that wait at the fullest input"),
     Metric("boatlift_waiting_bytes", _G, _P, "waiting.size", "By", "The rows that wait at all inputs"),
     Metric("boatlift_batch_epoch_steps", _G, _P, "batch.epoch.steps", "{step}",

@@ -33,6 +33,7 @@ class StepResult:
         state: The unit's state after the step; None if the unit keeps none.
         seconds: The duration, for people; of a job over several steps its share.
         determinant: The answers of external systems, as JSON, if the unit records them; else None.
+        tasks: The tasks that made it; 0 if there were none, or if that is unknown.
     """
 
     rows: int
@@ -42,6 +43,7 @@ class StepResult:
     rows_in: int = 0
     seconds: float = 0.0
     determinant: Any = None
+    tasks: int = 0
 
     def runs(self) -> Iterator[RunRef]:
         for payload in (self.state, *self.sent.values()):

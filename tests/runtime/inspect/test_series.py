@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from boatlift.runtime.host.counters import BOUNDS, Durations
+from boatlift.dataflow.contracts.durations import BOUNDS, Durations
 from boatlift.runtime.inspect.contents import kept_in, log_at, store_at
 from boatlift.runtime.inspect.series import MOST_POINTS, last_report, quantile, samples_from, series_of
 from boatlift.storage.journal import JournalReader

@@ -18,6 +18,7 @@ from starlette.routing import Route, Router
 
 from boatlift.connectors.push.answers import PushAnswers
 from boatlift.dataflow.contracts import Receipt
+from boatlift.dataflow.contracts.durations import Durations
 from boatlift.errors import InvalidError, UnavailableError
 from boatlift.http.admission import Admission, BearerToken, is_loopback
 from boatlift.http.connections import Limits, refusal_of
@@ -47,6 +48,8 @@ class Server(HttpServer):
     Attributes:
         owner: The URL of the process that takes the rows, to which clients are redirected; empty if none does yet;
             None: this one takes them.
+        pushes: Status to the time in which pushes were answered with it, from their head on; written on the server's
+            thread.
     """
 
     def __init__(
@@ -63,6 +66,8 @@ class Server(HttpServer):
         self._pushes, self._answers = pushes, answers
         self._source = source
         self.owner: str | None = None
+        self.pushes: dict[str, Durations] = {}
+        self._clock = clock
         self._limits = limits or Limits()
         self._bodies = Bodies(self._limits)
         super().__init__(source, listening(source, address), self._answer, self._limits, clock)
@@ -105,6 +110,8 @@ class Server(HttpServer):
         return f"{super().url}/{self._source}"
 
     async def _answer(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
+        if scope["method"] == "POST":
+            send = self._counted(send)
         whole = WholeBody(scope, receive, send)
         try:
             self._admission.check(scope["headers"], needs_host=scope["http_version"] != "1.0")
@@ -122,6 +129,17 @@ class Server(HttpServer):
             refusal = refusal_of(InvalidError("NOT_SERVED", f"the source takes {here}: send one of these"))
             answer = Response(refusal.body, error.status_code, {**refusal.headers, **(error.headers or {})})
             await answer(scope, whole.receive, whole.send)
+
+    def _counted(self, send: Send) -> Send:
+        """Return what sends an answer, and counts it."""
+        began = self._clock()
+
+        async def counted(message: AsgiMessage) -> None:
+            if message["type"] == "http.response.start":
+                self.pushes.setdefault(str(message["status"]), Durations()).add(self._clock() - began)
+            await send(message)
+
+        return counted
 
     def _elsewhere(self, owner: str, scope: AsgiMessage) -> Response:
         if not owner:

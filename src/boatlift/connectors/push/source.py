@@ -19,6 +19,7 @@ from boatlift.connectors.push.answers import PushAnswers
 from boatlift.connectors.push.recorded import RecordedPushes
 from boatlift.connectors.push.steps import PushedSteps, upserts_of
 from boatlift.dataflow.contracts import Json, Receipt, SourceCapabilities, Upserts
+from boatlift.dataflow.contracts.durations import Durations
 from boatlift.errors import InvalidError, UnavailableError
 from boatlift.http.admission import BearerToken, address_of, advertised, token_of, url_of
 from boatlift.storage.input_log import InputLog
@@ -200,12 +201,16 @@ class PushSource(PushedSteps):
             store_backed=self,
             pushable=self,
             upserts=self.upserts,
+            answered=self.answered,
             gone=self.gone if self.retains else _gone,
             contains=self.contains,
             bytes_up_to=self.bytes_up_to if self.retains else None,
             divided_anew=self.divided_anew if self.retains and self.upserts is None else None,
             bounded=RecordedPushes(self._declared, self._not_from_files()),
         )
+
+    def answered(self) -> dict[str, Durations]:
+        return {} if (server := self._server) is None else dict(server.pushes)
 
     def _not_from_files(self) -> str:
         if self.upserts is not None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from boatlift.dataflow.contracts.durations import Durations
 from boatlift.dataflow.contracts.pushed import Pushable, StoreBacked
 from boatlift.dataflow.contracts.twins import BoundedInput, SinkTwin
 from boatlift.dataflow.contracts.values import Json
@@ -259,6 +260,8 @@ class SourceCapabilities:
             session and has no effect.
         waiting: Returns the input after a cursor that is available now, informative. The engine calls it sometimes,
             from any thread.
+        answered: Returns, by the status of HTTP, in what time requests with rows were answered; informative. From any
+            thread.
         gone: Returns in words which input after a cursor, up to a later one, is gone; empty if `next` would find all of
             it again. None: input stays for ever.
         bytes_up_to: Estimates the bytes of `load_everything`, or raises `[INPUT_MISSING]` if it sees at once that some
@@ -287,6 +290,7 @@ class SourceCapabilities:
     upserts: Upserts | None = None
     preflight: Callable[[], None] | None = None
     waiting: Callable[[Json], WaitingInput] | None = None
+    answered: Callable[[], dict[str, Durations]] | None = None
     gone: Callable[[Json, Json], str] | None = None
     bytes_up_to: Callable[[Json], int] | None = None
     divided_anew: Callable[[Json, int], Sequence[Json]] | None = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -17,29 +16,9 @@ from types import MappingProxyType
 import msgspec
 
 from boatlift.dataflow import Plan, Timing
+from boatlift.dataflow.contracts.durations import Durations
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.progress import MachineProgress
-
-BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""The bounds of all histograms of durations, in seconds."""
-
-
-class Durations(msgspec.Struct):
-    """A histogram of durations.
-
-    Attributes:
-        counts: How many were at most as long as each of `BOUNDS`, and longer than the bound before; the last one: how
-            many were longer than all.
-        seconds: Their sum.
-    """
-
-    counts: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
-    seconds: float = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Count a duration."""
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
-        self.seconds += seconds
 
 
 class UnitSums(msgspec.Struct):
@@ -56,6 +35,7 @@ class UnitSums(msgspec.Struct):
             to write these.
         checkpoint_at: When the last one became durable, in milliseconds since 1970; 0 for none.
         waiting, waiting_bytes: Steps that wait at its fullest input, and the bytes of rows that wait at all inputs.
+        tasks: Those of its last step that had some.
         epoch_steps: The steps that wait for the end of a batch's epoch; None of other units.
     """
 
@@ -75,6 +55,7 @@ class UnitSums(msgspec.Struct):
     waiting: int = 0
     waiting_bytes: int = 0
     epoch_steps: int | None = None
+    tasks: int = 0
 
     def add(self, step: Progress) -> None:
         """Count a step."""
@@ -86,6 +67,7 @@ class UnitSums(msgspec.Struct):
         self.replayed += step.replay
         self.rows_out += step.numOutputRows
         self.durations.add(step.durationMs / 1000)
+        self.tasks = step.tasks or self.tasks
 
 
 class SinkSums(msgspec.Struct):
@@ -118,12 +100,14 @@ class SourceSums(msgspec.Struct):
         rows: Those that were read for the first time; None if there are none, or if they are known only together with
             those of another source.
         unreachable: It could not be polled the last time.
+        requests: Status of HTTP to the time in which pushes were answered with it.
         held: The seconds for which it was asked for nothing, by what waited behind it: too many `steps`, or `bytes`.
     """
 
     steps: int = 0
     rows: int | None = None
     unreachable: bool = False
+    requests: dict[str, Durations] = {}
     held: dict[str, float] = msgspec.field(default_factory=lambda: {"steps": 0.0, "bytes": 0.0})
 
 

@@ -34,6 +34,7 @@ class Progress:
         bytesBehind: The bytes of the rows that wait in scratch for the processor.
         newInputRows: The rows that the step took from sources for the first time; each source counts at one reader.
         newInputOf: Those sources, as `orders` or `orders and returns`.
+        tasks: Of a step: the tasks that executed it; 0 if the engine needed none.
         said: In words. Of a `standby`: what it does; of a `suspect`: why the owner is taken for dead; of a `takeover`:
             the process that owned the dataflow before; of `evolve` and `corrected`: what is done; of `unreachable` and
             `failure`: the cause; of `stuck`: the tasks that make no progress, each with job and machine.
@@ -50,6 +51,7 @@ class Progress:
     bytesBehind: int = 0  # noqa: N815
     newInputRows: int = 0  # noqa: N815
     newInputOf: str = ""  # noqa: N815
+    tasks: int = 0
     said: str = ""
     where: str = ""
 

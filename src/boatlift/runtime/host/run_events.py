@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from boatlift.dataflow.contracts.durations import Durations
 from boatlift.errors import BoatliftError
-from boatlift.runtime.host.counters import Durations
 from boatlift.runtime.host.progress import Progress
 from boatlift.storage.records.journal import RunEvent
 

@@ -14,11 +14,10 @@ from pathlib import Path
 import msgspec
 
 from boatlift.dataflow.contracts import WaitingInput
+from boatlift.dataflow.contracts.durations import BOUNDS, Durations
 from boatlift.errors import BoatliftError
 from boatlift.runtime.host.context import HostContext
 from boatlift.runtime.host.counters import (
-    BOUNDS,
-    Durations,
     LogSums,
     ProcessSums,
     SinkSums,
@@ -138,6 +137,8 @@ class RunReports:
         self._deadlines, self._link = deadlines, context.link
         asked = {name: source.source.capabilities.waiting for name, source in context.plan.sources.items()}
         self._asked = {name: waiting for name, waiting in asked.items() if waiting is not None}
+        answers = {name: source.source.capabilities.answered for name, source in context.plan.sources.items()}
+        self._answered = {name: answered for name, answered in answers.items() if answered is not None}
         self._input: InputReport | None = None
         self._counters, self._progress, self._began = context.counters, context.progress, clock()
         self._events, self._journal, self._written = events, journal, 0
@@ -171,6 +172,8 @@ class RunReports:
 
     def _activity(self) -> ActivityReport:
         counted = self._counters
+        for name, answered in self._answered.items():
+            counted.sources[name].requests = answered()
         return ActivityReport(
             self._began,
             self._clock(),

@@ -170,6 +170,7 @@ class StepRuns:
                 bytesBehind=self._progress.bytes_behind(name),
                 newInputRows=new_rows,
                 newInputOf=sources,
+                tasks=result.tasks,
             )
             self._counters.stepped(report)
             self._watch(report)

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import msgspec
 
+from boatlift.dataflow.contracts.durations import BOUNDS
 from boatlift.decoders import json_decoder
-from boatlift.runtime.host.counters import BOUNDS
 from boatlift.runtime.host.run_report import FILE, RunReport, sample_of
 from boatlift.storage.journal import JournalReader
 from boatlift.storage.local import LocalStore

@@ -192,6 +192,7 @@ class Jobs:
             sum(receipt.rows_in for receipt in receipts),
             seconds,
             determinant,
+            len(receipts),
         )
         self.files.made(run.name for payload in sent.values() for run in runs_of(payload))
         return made
