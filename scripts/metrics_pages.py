@@ -67,8 +67,9 @@ attribute of the resource, and the name of the service unless `OTEL_SERVICE_NAME
 
 A trace is a step of a source with all that follows from it: spans `take`, `step` for each unit, `commit` for each sink,
 and `checkpoint` and `failure` where there are some, with the attributes `processor`, `step`, `replay`, `rows.in` and
-`rows.out`. A batch, and a unit that takes its inputs in order of arrival, has traces of its own. A replay after a start
-is a span `recovery`. At most {SPANS_A_SECOND} spans a second are sent; of quicker steps whole traces are left out.
+`rows.out`. A batch, and a unit that takes its inputs in order of arrival, has traces of its own; each `step` has links
+to the spans of what it took. A replay after a start is a span `recovery`. At most {SPANS_A_SECOND} spans a second are
+sent; of quicker steps whole traces are left out.
 
 A receiver that does not answer costs the run nothing but these data, and its end at most {2 * LAST_SECONDS:g} seconds.
 

@@ -194,3 +194,29 @@ def test_a_run_sends_the_same_metrics_and_a_trace_for_each_step(
     steps = [attributes_of(span) for span in receiver.spans if span.name == "step"]
     assert [each["boatlift.step"] for each in steps] == [*range(STEPS)]
     assert {each["boatlift.rows.in"] for each in steps} == {ROWS}
+
+
+def test_steps_of_a_lookup_link_the_steps_that_they_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its steps have traces of their own: links alone say what led to them."""
+    flow = bl.Dataflow("asked")
+    sums = flow.source("rows", bl.generator({"k": "id % 3"}, rows_per_step=9, steps=2)).group_by("k")
+    counts = sums.agg("counts", F.count("*").alias("n"))
+    queries = flow.source("queries", bl.generator({"k": "id % 3"}, rows_per_step=3, steps=3))
+    found = queries.lookup("found", counts=counts.by("k"))
+    found.sink("answers", bl.parquet(str(tmp_path / "answers")))
+    with receiving(monkeypatch) as receiver:
+        bl.run(flow, tmp_path / "store", otel=True, available_now=True, spark=spark)
+    spans = {span.span_id: (span.name, attributes_of(span)) for span in receiver.spans}
+    linked: dict[str, set[tuple[str, str, int]]] = {}
+    for span in receiver.spans:
+        for link in span.links:
+            name, attributes = spans[link.span_id]
+            read = (name, attributes["boatlift.processor"], attributes["boatlift.step"])
+            linked.setdefault(attributes_of(span)["boatlift.processor"], set()).add(read)
+    assert linked["counts"] == {("take", "rows", 0), ("take", "rows", 1)}
+    assert linked["found"] == {
+        *(("take", "queries", step) for step in range(3)),
+        *(("step", "counts", step) for step in range(2)),
+    }

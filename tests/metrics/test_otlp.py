@@ -184,6 +184,36 @@ def test_the_steps_of_an_epoch_are_one_trace(monkeypatch: pytest.MonkeyPatch) ->
         assert attributes_of(commit) == {"boatlift.processor": "totals", "boatlift.step": step, "boatlift.rows.out": 3}
 
 
+def test_a_step_links_what_it_took_also_of_other_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(name: str, number: int, *reads: tuple[str, int]) -> Progress:
+        return Progress("step", name, number, reads=reads)
+
+    reports = [Progress("take", "rows", 0), Progress("take", "rows", 1), step("clean", 0, ("rows", 0))]
+    reports += [step("sums", 7, ("rows", 1), ("clean", 0), ("clean", 1))]
+    receiver = traced([(SECOND, each) for each in reports], monkeypatch)
+    spans = {(each.name, *list(attributes_of(each).values())[:2]): each for each in receiver.spans}
+
+    def linked(*of: object) -> list[tuple[bytes, bytes]]:
+        return [(each.trace_id, each.span_id) for each in spans[of].links]
+
+    def at(*of: object) -> tuple[bytes, bytes]:
+        return spans[of].trace_id, spans[of].span_id
+
+    assert linked("step", "clean", 0) == [at("take", "rows", 0)]
+    assert linked("step", "sums", 7) == [at("take", "rows", 1), at("step", "clean", 0)], "clean 1 was never sent"
+    assert len({trace for trace, _ in linked("step", "sums", 7)}) == 2
+    assert linked("take", "rows", 0) == []
+
+
+def test_links_are_known_for_the_newest_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boatlift.metrics.traces.LINKABLE", 2)
+    reports = [Progress("take", "rows", number) for number in range(3)]
+    reports += [Progress("step", "sums", 2, reads=(("rows", 0), ("rows", 1), ("rows", 2)))]
+    receiver = traced([(SECOND, each) for each in reports], monkeypatch)
+    (step,) = (each for each in receiver.spans if each.name == "step")
+    assert len(step.links) == 2
+
+
 def test_a_replay_is_a_span_from_its_first_step_to_its_last(monkeypatch: pytest.MonkeyPatch) -> None:
     reports = [(SECOND, Progress("replay", "sums", 6, behind=3))]
     reports += [(SECOND * step, Progress("step", "sums", step, replay=step < 7)) for step in range(4, 9)]

@@ -13,12 +13,16 @@ from boatlift.runtime.host.progress import Progress
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import SpanContext
 
 SPANS_A_SECOND = 50
 """The most spans; beyond them whole traces are left out. The SDK sends from a queue of 2,048, and drops in bursts."""
 
 REMEMBERED = 4_096
 """So many traces are known at once; what comes later for an older one begins another."""
+
+LINKABLE = 16_384
+"""So many spans of steps and inputs are known at once, to be linked from the steps that read them."""
 
 SPANS = {"take", "step", "commit", "checkpoint", "failure"}
 """The reports that are spans, by their names."""
@@ -44,6 +48,8 @@ class Traces:
         * Spans of one logical time have one trace: of epochs the same for all units, of a batch, or of a unit that
           takes its inputs as they come, one of its own.
         * A trace is sent with all its spans, or with none. On average there are `SPANS_A_SECOND` at most.
+        * A step has a link to the span of each step, or input of a source, that it took, as far as that span was sent
+          and is among the last `LINKABLE`.
         * A replay from its first step to its last is a span `recovery`, in a trace of its own.
 
     Args:
@@ -56,6 +62,7 @@ class Traces:
     ) -> None:
         self._tracer, self._clocks, self._clock = provider.get_tracer("boatlift"), clocks, clock
         self._traces: OrderedDict[tuple[str, int], Context | None] = OrderedDict()  # None: left out
+        self._read: OrderedDict[tuple[str, int], SpanContext] = OrderedDict()  # by who sent what it stands for
         self._replays: dict[str, tuple[int, Progress]] = {}
         self._room, self._filled = float(SPANS_A_SECOND), clock()
 
@@ -85,7 +92,12 @@ class Traces:
         if progress.what in ("step", "commit"):
             attributes["boatlift.rows.out"] = progress.numOutputRows
         began = end - round(progress.durationMs * 1e6)
-        span = self._tracer.start_span(progress.what, context, attributes=attributes, start_time=began)
+        links = [trace.Link(self._read[each]) for each in progress.reads if each in self._read]
+        span = self._tracer.start_span(progress.what, context, attributes=attributes, links=links, start_time=began)
+        if progress.what in ("take", "step"):
+            self._read[progress.processor, progress.time] = span.get_span_context()
+            if len(self._read) > LINKABLE:
+                self._read.popitem(last=False)
         if progress.what == "failure":
             span.set_status(trace.StatusCode.ERROR, progress.said)
         span.end(end)

@@ -12,6 +12,8 @@ from boatlift.runtime.machine.progress import MachineProgress
 from boatlift.storage.records.history import LogHistory
 from boatlift.times import last_epoch
 
+MOST_READ = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -34,6 +36,8 @@ class Progress:
         bytesBehind: The bytes of the rows that wait in scratch for the processor.
         newInputRows: The rows that the step took from sources for the first time; each source counts at one reader.
         newInputOf: Those sources, as `orders` or `orders and returns`.
+        reads: Of a step: the steps whose messages it took, each as sender and number, the newest `MOST_READ` of them. A
+            message of a sender whose steps have no number of their own is left out.
         tasks: Of a step: the tasks that executed it; 0 if the engine needed none.
         said: In words. Of a `standby`: what it does; of a `suspect`: why the owner is taken for dead; of a `takeover`:
             the process that owned the dataflow before; of `evolve` and `corrected`: what is done; of `unreachable` and
@@ -51,6 +55,7 @@ class Progress:
     bytesBehind: int = 0  # noqa: N815
     newInputRows: int = 0  # noqa: N815
     newInputOf: str = ""  # noqa: N815
+    reads: tuple[tuple[str, int], ...] = ()
     tasks: int = 0
     said: str = ""
     where: str = ""

@@ -12,17 +12,18 @@ from itertools import count
 from boatlift.conditions import Retry
 from boatlift.dataflow import Timing
 from boatlift.errors import BoatliftError, UnavailableError
+from boatlift.recovery.constraints import sender_of
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.host.context import HostContext, handles
 from boatlift.runtime.host.deadlines import Deadlines
 from boatlift.runtime.host.event_loop import Answer
 from boatlift.runtime.host.failures import PROBING, Failures
 from boatlift.runtime.host.log import LogCalls
-from boatlift.runtime.host.progress import Progress, RecordedSteps
+from boatlift.runtime.host.progress import MOST_READ, Progress, RecordedSteps
 from boatlift.runtime.host.sinks import HeldSteps, SinkCommits
 from boatlift.runtime.host.source_cursors import SourceCursors
 from boatlift.runtime.machine import events
-from boatlift.runtime.machine.instructions import Cancel, Execute, Prepare, ProbeRows, Restore
+from boatlift.runtime.machine.instructions import Cancel, Execute, Prepare, ProbeRows, Restore, StepInput
 from boatlift.storage.records.payloads import runs_of
 
 
@@ -170,6 +171,7 @@ class StepRuns:
                 bytesBehind=self._progress.bytes_behind(name),
                 newInputRows=new_rows,
                 newInputOf=sources,
+                reads=_read_by(step),
                 tasks=result.tasks,
             )
             self._counters.stepped(report)
@@ -230,3 +232,9 @@ class Probes:
 def _name(batch: str) -> str:
     """Return the name under which the failures of a batch's probes are counted."""
     return f"{PROBING}{batch}"
+
+
+def _read_by(step: StepInput) -> tuple[tuple[str, int], ...]:
+    """Return the steps whose messages a step takes; see `Progress.reads`."""
+    newest = step.inputs[-MOST_READ:]
+    return tuple((sender_of(each.edge), each.time) for each in newest if isinstance(each.time, int))
