@@ -1,8 +1,9 @@
 """The journal of a store in a folder: what runs did, for people who look later. No recovery reads it.
 
-`journal/TOKEN-NUMBER` is a file of the owner with this token, to which entries are appended, without a sync. A file
-that cannot be written, or is damaged, leaves a gap on the page of the console, and is never a reason to stop. A store
-in a bucket has no journal: nothing can be appended there.
+`journal/TOKEN-NUMBER` is a file of the owner with this token, to which entries are appended, without a sync. Token 0 is
+of processes whose start has failed, with a file for each minute. A file that cannot be written, or is damaged, leaves a
+gap on the page of the console, and is never a reason to stop. A store in a bucket has no journal: nothing can be
+appended there.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from boatlift.storage.store import JOURNAL
 
 _NAME = re.compile(r"\d{12}-\d{5}")
 
-HOUR, DAY = 3_600_000, 86_400_000  # milliseconds
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000  # milliseconds
 
 MOST_FILES = 200
 """Of more files the oldest are removed: a run that ends at once, again and again, leaves one each time."""
@@ -57,8 +58,8 @@ class Journal:
         * A failure ends the journal, and nothing else.
     """
 
-    def __init__(self, store: object, token: int) -> None:
-        self._folder, self._token, self._number = journal_folder(store), token, 0
+    def __init__(self, store: object, token: int, number: int = 0) -> None:
+        self._folder, self._token, self._number = journal_folder(store), token, number
         self._file: FileIO | None = None
         self._began = 0
 
@@ -107,6 +108,13 @@ class Journal:
         self._number, self._began = self._number + 1, at
 
 
+def note_failed_start(store: object, event: RunEvent) -> None:
+    """Write into the journal that a start has failed; the file is none of an owner's."""
+    journal = Journal(store, 0, event.at // MINUTE % 100_000)
+    journal.write(JournalEntry(RunSample(event.at, event.at), (event,)))
+    journal.end()
+
+
 class JournalReader:
     """Reads a journal as it grows: each entry once."""
 
@@ -133,7 +141,8 @@ class JournalReader:
                 file.seek(begin)
                 for end, entry in decode_journal(file.read(), f"{JOURNAL}/{name}"):
                     self._read[name] = begin + end
-                    samples.append(entry.sample)
+                    if entry.sample != RunSample(entry.sample.at, entry.sample.at):  # else it is of no owner
+                        samples.append(entry.sample)
                     self._events += entry.events
 
     def samples(self, since: int) -> list[RunSample]:

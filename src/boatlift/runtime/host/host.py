@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
+from boatlift.errors import FencedError
 from boatlift.runtime.engine import Engine
 from boatlift.runtime.graph import division_of
 from boatlift.runtime.host.clock import SteadyClock
@@ -14,14 +15,18 @@ from boatlift.runtime.host.event_loop import EventQueue
 from boatlift.runtime.host.health import Health
 from boatlift.runtime.host.ownership import Ownership, refuse_running_owner
 from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.host.run_events import failure_of
 from boatlift.runtime.host.standby import Standby
 from boatlift.runtime.host.term import OwnershipTerm
 from boatlift.runtime.machine import events
 from boatlift.runtime.peers.holding import HeldTail
 from boatlift.runtime.peers.owner import OwnerLink
+from boatlift.storage.journal import note_failed_start
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import UNITS
 from boatlift.storage.store import Store
+
+BEFORE_FIRST = " (the start ended before its first step)"
 
 
 class Host:
@@ -141,7 +146,8 @@ class Host:
                 self._tail,
                 self._stopping.is_set,
             )
-        except BaseException:
+        except BaseException as error:
+            self._note(error)
             self._end()
             raise
 
@@ -159,6 +165,10 @@ class Host:
             self._queue.put(lambda: (events.StopRequested(),))
         try:
             self._term.run()
+        except BaseException as error:
+            if not self._term.has_begun:  # else it is noted with the last report
+                self._note(error)
+            raise
         finally:
             self._end()
 
@@ -167,6 +177,12 @@ class Host:
         """Whether a standby whose host has failed is needed: it has not claimed, or not begun with what it holds."""
         has_claimed = self._owner is not None and self._owner.token > 0
         return not has_claimed or (self._term is None and self._tail is not None and self._tail.holds)
+
+    def _note(self, error: BaseException) -> None:
+        """Write into the journal why a start has failed."""
+        if not isinstance(error, Exception) or isinstance(error, FencedError):  # a newer owner goes on
+            return
+        note_failed_start(self._store, failure_of(self._clock(), self._engine.plan.dataflow, error, BEFORE_FIRST))
 
     def _end(self) -> None:
         self._health.begins()

@@ -89,8 +89,7 @@ class RunEvents:
 
     def ended(self, dataflow: str, error: Exception) -> None:
         """Add the failure that ends the run."""
-        said = str(error) if isinstance(error, BoatliftError) else f"{type(error).__name__}: {error}"
-        self._add(RunEvent(self._clock(), "failure", dataflow, -1, _cut(said)))
+        self._add(failure_of(self._clock(), dataflow, error))
 
     @property
     def has_fresh(self) -> bool:
@@ -130,6 +129,16 @@ class RunEvents:
         again = f"{replay.steps} {'step' if replay.steps == 1 else 'steps'}"
         said = f"executed {again} again, up to step {replay.last}"
         self._add(RunEvent(now, "replay", name, replay.last, said, replay.steps, float(max(0, now - replay.began))))
+
+
+def failure_of(at: int, dataflow: str, error: Exception, after: str = "") -> RunEvent:
+    """Return the failure that ends a run, or a start.
+
+    Args:
+        after: Follows the error.
+    """
+    said = str(error) if isinstance(error, BoatliftError) else f"{type(error).__name__}: {error}"
+    return RunEvent(at, "failure", dataflow, -1, _cut(said) + after)
 
 
 def _cut(text: str) -> str:

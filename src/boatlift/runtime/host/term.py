@@ -109,6 +109,7 @@ class OwnershipTerm:
         self._calls: LogCalls | None = None
         self._workers: Workers | None = None
         self._asking = False
+        self.has_begun = False
         transition = consented(self._log, engine, options)
         if after and transition is not None:
             check_places(self._plan, self._log.store_id, self._log.history)
@@ -400,6 +401,7 @@ class OwnershipTerm:
         self._look_for_a_newer_owner(workers)
         self._health.owns(deadlines.stuck)
         self._beat()
+        self.has_begun = True
         try:
             run_loop(machine, self._queue, handlers, first, lambda: log.finished)
             if sources.refusals:
