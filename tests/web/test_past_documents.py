@@ -59,7 +59,7 @@ def test_rows_are_those_of_the_reader_of_the_kind(store: Path) -> None:
     assert given(store, "rows", {"known": one_row}, of="all", **{"from": "400"})["rows"]["begin"] == 400
 
 
-def test_slow_rows_keep_no_other_document_waiting(store: Path) -> None:
+def test_slow_rows_keep_no_other_document_waiting_nor_those_of_another_sink(store: Path) -> None:
     reads, go_on = threading.Event(), threading.Event()
 
     def slow(of: SinkPlace, begin: int, limit: int) -> ShownRows:
@@ -67,16 +67,29 @@ def test_slow_rows_keep_no_other_document_waiting(store: Path) -> None:
         assert go_on.wait(PATIENCE)
         return one_row(of, begin, limit)
 
-    with consoling(store, readers={"known": slow}) as reader, ThreadPoolExecutor(1) as thread:
+    with consoling(store, readers={"known": slow, "kafka": one_row}) as reader, ThreadPoolExecutor(1) as thread:
         shown = thread.submit(reader.document, "rows")
         try:
             assert reads.wait(PATIENCE)
             assert reader.document("status")["dataflow"] == "flow"
             assert reader.document("log")["records"]
+            other = reader.document("rows?of=totals")
+            assert (other["of"], other["rows"]["order"]) == ("totals", "of totals from 0, 200")
             assert not shown.done()
         finally:
             go_on.set()
         assert shown.result()["rows"]["order"] == "of all from 0, 200"
+
+
+def test_sinks_beyond_the_bound_share_a_thread(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boatlift.web.server.MOST_ROWS_WORKERS", 1)
+    with consoling(store, readers={"known": one_row, "kafka": one_row}) as reader:
+        for of in ("all", "totals", "all"):
+            assert reader.document(f"rows?of={of}")["of"] == of
+        for n in range(20):
+            assert reader.ask(f"/api/v1/rows?of=unknown{n}").status == 400
+        assert len(reader.console._rows_workers) == 2
+        assert set(reader.console._documents._showing) == {"all", "totals"}
 
 
 @pytest.mark.parametrize(

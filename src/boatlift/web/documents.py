@@ -91,7 +91,8 @@ class Document(msgspec.Struct, frozen=True):
 class Documents:
     """Makes the documents of one store; any thread.
 
-    Documents of the store are made one at a time. Rows are read one at a time, too, and keep no other document waiting.
+    Documents of the store are made one at a time. The rows of a sink are read one at a time, too, and keep no other
+    document waiting, nor those of another sink.
 
     The store is opened with the first document: a run that makes it may serve its console before.
 
@@ -122,7 +123,7 @@ class Documents:
         self._opened: tuple[LocalStore | ObjectStore, LogReader] | None = None
         self._read_at = 0.0
         self._making = threading.Lock()  # of the log and of what was made
-        self._showing = threading.Lock()  # taken before the other
+        self._showing: dict[str, threading.Lock] = {}  # by sink; taken before the other
         self._metrics: tuple[str, list[Sample]] | None = None
         self._kept: tuple[float, list[KeptReport]] | None = None
         # Of the newest reading:
@@ -177,12 +178,16 @@ class Documents:
             return self._kept_as(key, make(arguments))
 
     def _sink_rows(self, key: _Key, arguments: Mapping[str, str]) -> Document:
-        with self._showing:
+        with self._making:
+            self._read()
+            if key in self._made:
+                return self._made[key]
+            make = self._rows.document(self._log, picture_of(self._log.history.program).sinks, arguments)
+            showing = self._showing.setdefault(arguments.get("of", ""), threading.Lock())
+        with showing:
             with self._making:
-                self._read()
-                if key in self._made:
+                if key in self._made:  # another reader has waited for the same
                     return self._made[key]
-                make = self._rows.document(self._log, picture_of(self._log.history.program).sinks, arguments)
             content = make()
             with self._making:
                 return self._kept_as(key, content)

@@ -58,6 +58,11 @@ HEADERS = [
 
 KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
+MOST_ROWS_WORKERS = 16
+
+REST = "/"
+"""Stands for all sinks without a thread of their own; no sink has this name."""
+
 LIMITS = Limits(connections=128, body_bytes=16 << 10, small_body=16 << 10)
 
 
@@ -120,8 +125,8 @@ class Console:
     def __init__(self, documents: Documents, listener: socket.socket, *, look_seconds: float = 1.0) -> None:
         self._documents, self._files = documents, dict(_assets(files("boatlift.web") / "page", "/"))
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="boatlift-console")
-        # Slow rows keep no other document waiting.
-        self._rows_worker = ThreadPoolExecutor(1, thread_name_prefix="boatlift-rows")
+        # Slow rows keep no other document waiting, nor those of another sink.
+        self._rows_workers: dict[str, ThreadPoolExecutor] = {}
         self._events = Events(self._status, look_seconds)
         self._loop: asyncio.AbstractEventLoop | None = None
         token = token_of(None, TOKEN_VARIABLE)
@@ -156,7 +161,8 @@ class Console:
             asyncio.run_coroutine_threadsafe(self._events.close(), self._loop)
         self._server.close()
         self._worker.shutdown(wait=False)
-        self._rows_worker.shutdown(wait=False)
+        for worker in list(self._rows_workers.values()):
+            worker.shutdown(wait=False)
 
     async def _answer(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
         self._loop = asyncio.get_running_loop()
@@ -204,8 +210,13 @@ class Console:
         return Response(made.content, media_type="application/json", headers={"etag": tag})
 
     async def _made(self, name: str, arguments: dict[str, str]) -> Document:
-        worker = self._rows_worker if name == ROWS else self._worker
+        worker = self._rows_worker(arguments.get("of", "")) if name == ROWS else self._worker
         return await asyncio.get_running_loop().run_in_executor(worker, self._documents.get, name, arguments)
+
+    def _rows_worker(self, sink: str) -> ThreadPoolExecutor:
+        """Return what reads the rows of a sink: a thread of its own, beyond `MOST_ROWS_WORKERS` one for the rest."""
+        name = sink if sink in self._rows_workers or len(self._rows_workers) < MOST_ROWS_WORKERS else REST
+        return self._rows_workers.setdefault(name, ThreadPoolExecutor(1, thread_name_prefix="boatlift-rows"))
 
     def _metrics_text(self) -> bytes:
         return prometheus_text(*self._documents.metrics())
