@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from boatlift.runtime.machine.instructions import CommitSink, Rests
-from boatlift.simulation.identified import row_wise_sinks
+from boatlift.simulation.identified import Content, Row, add_rows, row_wise_sinks
 from boatlift.simulation.oracle import judge
 from boatlift.simulation.recipes import Role
 from boatlift.simulation.simulation import Simulation
@@ -13,7 +13,7 @@ from boatlift.simulation.simulation import Simulation
 SEEDS = [seed for seed in range(150) if Simulation(seed).recipe.identified]
 
 
-def test_steps_are_handed_over_ahead_of_the_log_and_the_loss_of_a_row_is_noticed() -> None:
+def test_steps_are_handed_over_ahead_of_the_log_and_each_wrong_row_is_noticed() -> None:
     ahead = 0
     for seed in SEEDS:
         simulation = Simulation(seed)
@@ -25,10 +25,18 @@ def test_steps_are_handed_over_ahead_of_the_log_and_the_loss_of_a_row_is_noticed
         ahead += sum(each.rests is Rests.SUBMITTED for each in orders)
         assert {each.sink for each in orders if each.rests is Rests.SUBMITTED} <= simulation.recipe.identified
         for sink, rows in simulation.world.rows.items():
-            lost = rows.pop()
+            row, content = rows.popitem()
             with pytest.raises(AssertionError, match=f"{sink} was never delivered"):
                 judge(simulation.world)
-            rows.add(lost)
+            rows[row] = ((7, None), *content)
+            with pytest.raises(AssertionError, match=f"{sink} was delivered .* with other contents"):
+                judge(simulation.world)
+            rows[row] = content
+            strange = row[0], simulation.world.items[row[0][-1].split(">")[0]]
+            rows[strange] = content
+            with pytest.raises(AssertionError, match=f"{sink} was delivered .* which no execution gives"):
+                judge(simulation.world)
+            del rows[strange]
         judge(simulation.world)
     assert len(SEEDS) > 5
     assert ahead > len(SEEDS)
@@ -46,3 +54,11 @@ def test_a_path_on_which_steps_matter_excludes_a_sink() -> None:
             parts = [recipe.parts[name] for name in before - {sink}]
             assert all(part.deterministic and not part.keeps and not part.swallows for part in parts)
             assert {part.role for part in parts} <= {Role.SOURCE, Role.STRUCTURED, Role.GATHERED}
+
+
+def test_a_row_that_comes_again_with_another_content_is_refused() -> None:
+    known: dict[Row, Content] = {(("a>b",), 1): ()}
+    add_rows(known, {(("a>b",), 1): (), (("a>b",), 2): ()})
+    assert list(known) == [(("a>b",), 1), (("a>b",), 2)]
+    with pytest.raises(AssertionError, match="comes as"):
+        add_rows(known, {(("a>b",), 2): ((3, None),)})

@@ -118,6 +118,8 @@ def test_the_seeds_set_timers_and_probe_rows_and_answer_late_and_twice():
         if not any(batch.seconds or batch.asks_rows for batch in batches):
             continue
         simulation.run()
+        if simulation.stands_still:  # more members are gone than the depth allows
+            continue
         driver = simulation.driver
         told = [order for orders in driver.instructions for order in orders]
         heard = [event for event in driver.events if isinstance(event, TimerFired | RowsProbed | ProbeFailed)]
@@ -143,6 +145,8 @@ def test_recipes_make_a_fresh_program_each_time():
 def test_recorded_events_make_the_machine_again(seed):
     simulation = Simulation(seed)
     simulation.run()
+    if simulation.stands_still:
+        pytest.skip("more members are gone than the depth allows")
     driver = simulation.driver
     machine = machine_of(driver.facts, driver.held, driver.settings)
     told = [machine.start(driver.adopted), *(machine.handle(event) for event in driver.events)]
@@ -158,5 +162,7 @@ def test_recorded_events_make_the_machine_again(seed):
 def test_what_the_machine_takes_for_durable_is_what_the_log_says(seed):
     simulation = Simulation(seed)
     simulation.run()
+    if simulation.stands_still:
+        pytest.skip("more members are gone than the depth allows")
     taken, said = simulation.driver.machine.durable.records, simulation.driver.history.live_records
     assert set(map(repr, taken.facts())) == set(map(repr, said.facts()))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from boatlift.errors import DataError, FencedError
 from boatlift.simulation.processors import Memory
-from boatlift.storage.group_commit import KeptFrames
+from boatlift.storage.group_commit import GroupCommit, KeptFrames, Submission
 from boatlift.storage.records.soft_checkpoints import SoftCheckpoint, SoftFrame, memory_at_the_end
 from boatlift.storage.store import Requests
 
@@ -132,3 +132,19 @@ class _Frames(KeptFrames):
 
     def keep(self, number: int, frames: Sequence[SoftFrame]) -> None:
         self._kept.append((number, frames))
+
+
+class CommitInTwo(GroupCommit):
+    """A group commit whose groups are taken some time before they are written.
+
+    Law: what is submitted between goes into a later object, as with a writer on a thread of its own.
+    """
+
+    _begun = 0
+
+    def take(self) -> list[Submission]:
+        """Begin to write the next group, and return nothing; then return the group that was begun."""
+        group = super().take()
+        begun, self._begun = self._begun, 0 if self._begun else len(group)
+        self.waiting[:0] = group[begun:]
+        return group[:begun]

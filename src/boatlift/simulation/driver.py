@@ -13,7 +13,7 @@ from boatlift.dataflow import Eager
 from boatlift.runtime.host.ownership import refuse_unless_newest
 from boatlift.runtime.machine import events, instructions
 from boatlift.runtime.peers.holding import HeldTail, Holders
-from boatlift.simulation.disk import DATAFLOW, FACTS_AN_OBJECT, CrashError, Disk, Scratch
+from boatlift.simulation.disk import DATAFLOW, FACTS_AN_OBJECT, CommitInTwo, CrashError, Disk, Scratch
 from boatlift.simulation.faults import Settings
 from boatlift.simulation.machines import carried_behind, check_nothing_lost, machine_of, try_recovery
 from boatlift.simulation.order_of_acts import OrderOfActs
@@ -143,12 +143,12 @@ class SimulatedDriver:
             self.holders = Holders(
                 self.owner, self.owner, depth, lambda at, entry: encode_tail(self._tail(at, (entry,)))
             )
-        self._commit = GroupCommit(self._log, self._frames, self.holders)
+        self._commit = (CommitInTwo if settings.in_two else GroupCommit)(self._log, self._frames, self.holders)
         self.facts = tuple(self._log.history.live_records.facts())
         world.durable(self.facts)
         world.log_known = self._log.last
         ledgers = {sink: self._log.history.committed.get(sink, -1) for sink in world.without_ledger}
-        world.recorded.update(ledgers)
+        world.resume(ledgers)
         self._deliveries = Deliveries(
             world, self.owner, ledgers, self._commit, self._later, disk.die, self.holders, settings
         )
@@ -183,16 +183,19 @@ class SimulatedDriver:
         """Return whether the promises that are missing are not needed: each sink says what its acts rest on."""
         found = carried_behind(self._world, self._log, tails)
         loose = self._world.without_ledger - self.settings.unawaited
-        told = self._world.held.keys() - self._world.without_ledger <= self.settings.carriers
+        told = self._world.held.keys() - self._world.without_ledger <= self.settings.tellers
         return told and not (loose or found.rests > found.end)
 
     def _tail(self, start: int, entries: tuple[StreamEntry, ...] = ()) -> Tail:
         return Tail(self._log.store_id, self.owner, start, 0, entries)
 
     def _note(self, rests: instructions.Rests) -> Tail | None:
+        start, entries = self._commit.tail()
+        if rests is not instructions.Rests.STORED:
+            self._world.ahead = self.owner, start + len(entries)
         match rests:
             case instructions.Rests.CARRIED:
-                return self._tail(*self._commit.tail())
+                return self._tail(start, entries)
             case instructions.Rests.HELD if self.holders is not None:
                 return self._tail(self.holders.reached)
             case _:
@@ -439,8 +442,9 @@ class SimulatedDriver:
             self.handle(replace(ran, determinant=None) if hidden else ran)
 
     def _write(self) -> None:
-        """Write the next group of submissions; the answer comes some time later."""
-        group = self._commit.take()
+        """Write the next group of submissions, or begin to; the answer comes some time later."""
+        if not (group := self._commit.take()):
+            return
         self._trace(f"the log writes {len(group)} submissions")
         self._commit.write(group)
         if self._commit.failure is not None:

@@ -24,9 +24,11 @@ class Settings:
         sluggish: Processors with long runs: the following steps are prepared meanwhile, several at a time.
         stalled: A processor that does not answer for a while, and the first and the last of these acts.
         carriers: The sinks that may carry facts which are being written.
+        tellers: The sinks that say how far their acts rest.
         unawaited: The sinks that wait for no log.
         depths: Processor to the number of standbys that must hold its facts; one that is missing waits for the log.
         slow_log: The probability that a write of the log waits once more.
+        in_two: Each write of the log begins some time before it ends.
         idle: The probability that a source with partners answers a poll with no input.
     """
 
@@ -46,9 +48,10 @@ class Settings:
         begin = rng.randint(0, 80)
         self.bytes_ahead = rng.choice((3, 1000, 1000))
         self.carriers: frozenset[str] = frozenset()
+        self.tellers: frozenset[str] = frozenset()
         self.unawaited = recipe.identified
         self.depths: dict[str, int] = {}
-        self.slow_log = 0.0
+        self.slow_log, self.in_two = 0.0, False
         self.stalled = (rng.choice(list(recipe.parts)), begin, begin + rng.choice((0, 60, 200)))
 
     def log_waits(self, rng: random.Random) -> bool:
@@ -97,14 +100,14 @@ def random_faults(rng: random.Random, names: Sequence[str], acts: int) -> tuple[
         at = at + rng.choice((1, 3, 9, 20)) if soon else rng.randint(0, acts)
         weights = (1, 1, 1, 0, 9, 1, 0, 0) if in_a_row else (3, 3, 3, 2, 8, 2, 1, 1)
         kind = rng.choices(tuple(FaultKind), weights=weights)[0]
-        faults.append(Fault(at, kind, rng.getrandbits(16), _some(rng, names) if kind is FaultKind.FAIL else ()))
+        faults.append(Fault(at, kind, rng.getrandbits(16), some_of(rng, names) if kind is FaultKind.FAIL else ()))
     return tuple(sorted(faults, key=lambda fault: fault.at))
 
 
 def _faults_of_a_young_driver(rng: random.Random, names: Sequence[str]) -> tuple[Fault, ...]:
     """Return a failure before any fact is known to be durable, and the end of the driver soon after."""
     at = rng.randint(4, 40)
-    first = Fault(at, FaultKind.FAIL, 0, _some(rng, names))
+    first = Fault(at, FaultKind.FAIL, 0, some_of(rng, names))
     at += rng.randint(1, 12)
     kind = rng.choice((FaultKind.CRASH, FaultKind.CRASH_IN_ACT))
     return first, Fault(at, kind, rng.getrandbits(16))
@@ -127,6 +130,7 @@ def faults_up_a_chain(rng: random.Random, chain: Sequence[str], acts: int) -> tu
     return first, second, third
 
 
-def _some(rng: random.Random, names: Sequence[str]) -> tuple[str, ...]:
+def some_of(rng: random.Random, names: Sequence[str]) -> tuple[str, ...]:
+    """Return some processors that fail at once, often one."""
     count = rng.choice((1, 1, 1, 2, max(1, len(names) // 2)))
     return tuple(sorted(rng.sample(names, k=min(count, len(names)))))

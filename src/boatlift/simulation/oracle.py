@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from boatlift.dataflow import batch_of
-from boatlift.simulation.identified import all_rows
+from boatlift.simulation.identified import Content, Row, all_rows
 from boatlift.simulation.processors import NOTHING, SimulatedProcessor, rows_of
 from boatlift.simulation.recipes import COUNTING, Role, Wire
 from boatlift.simulation.world import World, sends
@@ -32,8 +32,7 @@ def judge(world: World) -> None:
     execution = _Execution(world, survived, ends)
     for name, part in world.recipe.parts.items():
         if name in world.rows:
-            if lost := all_rows(world.recipe, world.items, name) - world.rows[name]:
-                raise AssertionError(f"{name} was never delivered {sorted(lost)}")
+            _compare_rows(name, world.rows[name], all_rows(world.recipe, world.items, name))
         elif part.role is Role.SINK:
             expected = execution.arrivals(name)
             found = {time: sorted(effect) for time, effect in world.effects[name].items()}
@@ -43,6 +42,15 @@ def judge(world: World) -> None:
                     f"{name} holds {[found.get(t) for t in times]} at {times}, one failure-free execution gives "
                     f"{[expected.get(t) for t in times]}"
                 )
+
+
+def _compare_rows(name: str, found: Mapping[Row, Content], expected: Mapping[Row, Content]) -> None:
+    if lost := expected.keys() - found.keys():
+        raise AssertionError(f"{name} was never delivered {sorted(lost)}")
+    if strange := found.keys() - expected.keys():
+        raise AssertionError(f"{name} was delivered {sorted(strange)}, which no execution gives")
+    if other := [row for row, content in expected.items() if found[row] != content]:
+        raise AssertionError(f"{name} was delivered {other} with other contents: {[found[row] for row in other]}")
 
 
 def _survivors(world: World) -> dict[str, dict[Any, SimulatedProcessor]]:

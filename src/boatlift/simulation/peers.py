@@ -41,10 +41,18 @@ def depths_of(recipe: Recipe, rng: random.Random) -> dict[str, int]:
 class _Connection:
     to_standby: deque[Hold] = field(default_factory=deque)
     to_owner: deque[HeldUpTo | Refused | Promised] = field(default_factory=deque)
+    moves: float = 0.0  # how often it moves another message, in place of what all have
 
 
 class Peers:
-    """The connections of all owners and standbys of a seed."""
+    """The connections of all owners and standbys of a seed.
+
+    Attributes:
+        waits: For so many moments a claimant waits before it asks the next member.
+        uneven: Some connections are slower than others, and breaks are short.
+    """
+
+    waits, uneven = 1, False
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(f"peers {seed}")
@@ -71,10 +79,11 @@ class Peers:
                     continue
                 connection = self._connections.get((driver.owner, standby.life))
                 if connection is not None:
-                    while rng.random() < self._moves:
+                    while rng.random() < (connection.moves or self._moves):
                         self._move(driver, standby.tail, connection)
-                elif rng.random() < CONNECTS:
+                elif rng.random() < (0.9 if self.uneven else CONNECTS):
                     made = self._connections[driver.owner, standby.life] = _Connection()
+                    made.moves = rng.choice((0.2, 0.9)) if self.uneven else 0.0
                     made.to_owner.append(standby.tail.promise(driver.owner))
                     driver.holders.connected(standby.life, standby.host)
 
@@ -119,7 +128,8 @@ class Peers:
         for tail in asked:
             if not missing(members, promised)[0] and self._rng.random() >= EXTRA:
                 break
-            meanwhile()
+            for _ in range(self.waits):
+                meanwhile()
             answer = tail.promise(token)
             assert isinstance(answer, Promised), f"{tail.life} is promised to an owner behind {token}"
             promised[tail.life] = answer

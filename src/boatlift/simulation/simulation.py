@@ -15,6 +15,7 @@ from boatlift.simulation.driver import SimulatedDriver, Takeover
 from boatlift.simulation.evolving.life import EvolvingLife
 from boatlift.simulation.faults import Fault, FaultKind, Settings, faults_up_a_chain, random_faults
 from boatlift.simulation.identified import with_identified_rows
+from boatlift.simulation.losses import Losses
 from boatlift.simulation.mounts import Mount, Outages
 from boatlift.simulation.oracle import judge
 from boatlift.simulation.peers import SHARE, MembersMissingError, Peers, depths_of
@@ -44,6 +45,7 @@ class Simulation:
 
     Attributes:
         driver: The running driver; None while there is none.
+        holds: Standbys hold the entries of owners; `losses` befall them.
         stands_still: More members are gone than the depth allows, and the run has said so.
     """
 
@@ -72,42 +74,58 @@ class Simulation:
         self.recipe = self.recipe.with_histories(random.Random(f"histories {seed}"))
         if together:
             self.recipe = self.recipe.with_groups(random.Random(f"groups {seed}"))
+        acts = 4 * self.recipe.epochs * len(self.recipe.parts)
+        self.disk = Disk(self._perhaps_die)
+        self.outages = Outages(seed, self.disk)
+        self._trace: list[object] = []
+        self.standbys = Standbys(seed, acts, self.disk, self.outages, self._trace.append, self._check_replica)
+        peers, self.losses = random.Random(f"depths {seed}"), Losses(seed, acts)
+        self.holds = bool(self.standbys.count) and peers.random() < SHARE
+        if self.holds:
+            self.recipe = self.losses.with_sinks_alike(self.recipe)
         identified = random.Random(f"identified {seed}")
         self.recipe = with_identified_rows(self.recipe, identified)
-        acts = 4 * self.recipe.epochs * len(self.recipe.parts)
         if self.recipe.chain:
             self.faults = faults_up_a_chain(for_faults, self.recipe.chain, acts * 3 // 4)
         else:
             self.faults = random_faults(for_faults, list(self.recipe.parts), acts)
+        if self.holds and self.losses.happen:
+            more = self.losses.failures(list(self.recipe.parts))
+            self.faults = tuple(sorted((*self.faults, *more), key=lambda fault: fault.at))
         self._left = [fault for n, fault in enumerate(self.faults) if n not in without]
-        self._trace: list[object] = []
         self.acts = 0
         self.world = World(self.recipe, self._schedule, digests=checked)
-        self.disk = Disk(self._perhaps_die)
         self._settings = Settings(for_recipe, self.recipe, checked=checked)
         sinks = sorted(self.world.held)
         carries = random.Random(f"carriers {seed}")
         share = carries.choice((0.0, 0.5, 1.0, 1.0))
         self._settings.carriers = frozenset(name for name in sinks if carries.random() < share)
+        self._settings.tellers = self._settings.carriers
         self._fuse: int | None = None
         self._next_fuse: int | None = None
         self.driver: SimulatedDriver | None = None
         self._zombies: list[SimulatedDriver] = []
         self._heirs: dict[int, str] = {}
-        self.outages = Outages(seed, self.disk)
         self.replicas = Replicas(self.recipe, self.disk)
-        self.standbys = Standbys(seed, acts, self.disk, self.outages, self._trace.append, self._check_replica)
-        if len(self.faults) in without:
-            self.standbys.count = 0
         self.peers, self.stands_still = Peers(seed), False
         if self.recipe.identified:
             self._settings.slow_log = identified.choice((0.0, 0.9, 0.99))
-        peers = random.Random(f"depths {seed}")
-        if self.standbys.count and peers.random() < SHARE:
+        if len(self.faults) in without:
+            self.standbys.count = 0
+        elif self.holds:
             self._settings.depths = depths_of(self.recipe, peers)
             self._settings.slow_log = peers.choice((0.0, 0.9, 0.99))
             if peers.random() < 0.6:
-                self._settings.carriers = frozenset()
+                self._settings.carriers = self._settings.tellers = frozenset()
+            if self.losses.happen:
+                self._settings.slow_log, self._settings.in_two = self.losses.slow_log, self.losses.in_two
+                if self.losses.loose is False:
+                    self._settings.carriers = frozenset(sinks if self.losses.carried else ())
+                    self._settings.tellers = frozenset(sinks)
+                if self.losses.scratch:
+                    self._survives = 1.0
+                self.standbys.endure(self.losses.count, self.losses.suspicions, self.losses.reads)
+                self.peers.waits, self.peers.uneven = self.losses.waits, self.losses.uneven
         if len(self.faults) + 1 in without:
             self.outages.end()
 
@@ -147,6 +165,11 @@ class Simulation:
             if self.driver is not None:
                 self._trace.append(fault)
                 self._strike(self.driver, fault)
+        if self.driver is not None and self._settings.depths:
+            dying = self.losses.dying(self.acts, self._shows_ahead)
+            if dying is not None:
+                self.standbys.die(dying)
+                raise CrashError
         self.outages.acts = self.acts
         self.outages.pass_by()
         paused = self.standbys.paused(self.acts)
@@ -189,9 +212,16 @@ class Simulation:
 
     def _owner(self) -> int:
         """Return the newest owner, by the store's objects."""
+        return self._read_log().owner
+
+    def _shows_ahead(self) -> bool:
+        log, (owner, end) = self._read_log(), self.world.ahead
+        return owner == log.owner and end > log.entries
+
+    def _read_log(self) -> LogReader:
         log = LogReader(self.disk, DATAFLOW)
         log.load()
-        return log.owner
+        return log
 
     def _owners(self, *, paused: bool) -> OwnerProcesses:
         driver = () if self.driver is None else (self.driver,)

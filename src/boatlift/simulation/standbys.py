@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -52,6 +52,7 @@ class SimulatedStandby:
         claims_at: The act in which the claim is made.
         suspects: The schedule has it suspect its owner, whatever it hears.
         dies_at: The act in which it dies as an heir; 0 for none.
+        reads: How often it reads the log without news of it.
         tail: The entries of owners that this standby holds, for its life.
     """
 
@@ -69,7 +70,7 @@ class SimulatedStandby:
         self.log: Log | None = None
         self.tail = HeldTail(life)
         self.token, self.after, self.claims_at = 0, 0, 0
-        self.suspects, self.dies_at = False, 0
+        self.suspects, self.dies_at, self.reads = False, 0, READS
         self._here = False
         self._detector, self._link = Detector(0.0), BeatLink(rng, cuts)
 
@@ -103,7 +104,7 @@ class SimulatedStandby:
 
     def _follow(self, log: Log, now: float, owners: OwnerProcesses) -> bool:
         news = self._hear(log, now, runs=self.token in owners.living)
-        if news or self._rng.random() < READS:
+        if news or self._rng.random() < self.reads:
             self._detector.woke(now)
             if self._read(log):
                 self._detector.grew(now)
@@ -171,7 +172,7 @@ class Standbys:
         self._disk, self._outages, self._trace, self._check = disk, outages, trace, check
         self.count = rng.choice((0, 0, 0, 1, 2, 3))
         self.waiting: list[SimulatedStandby] = []
-        self._started = 0
+        self._started, self._reads = 0, READS
         self._suspicions = self._moments(acts, (0, 1, 2))
         self._deaths = self._moments(acts, (0, 0, 1, 2))
         self._handovers = self._moments(acts, (0, 0, 1))
@@ -240,6 +241,17 @@ class Standbys:
             heir.dies_at = acts + self._rng.randint(1, 40)
         return heir.life
 
+    def endure(self, count: int, suspicions: Iterable[int], reads: float) -> None:
+        """Let so many wait at least, suspect their owner in further acts, and read the log so often."""
+        self.count, self._reads = max(self.count, count), reads
+        self._suspicions += suspicions
+
+    def die(self, count: int) -> None:
+        """Let so many die at once."""
+        for standby in self._rng.sample(self.waiting, min(count, len(self.waiting))):
+            self._trace(f"standby {standby.life} dies")
+            self.waiting.remove(standby)
+
     def follow_on(self, standby: SimulatedStandby) -> None:
         """Let a standby wait again, because its claim has failed."""
         standby.begin_anew()
@@ -251,6 +263,7 @@ class Standbys:
         host, rng = self._rng.choice(HOSTS), random.Random(self._rng.getrandbits(64))
         mount = lambda: Mount(self._disk, self._outages)  # noqa: E731
         self.waiting.append(SimulatedStandby(f"s{self._started}", host, rng, mount, self._cuts, self._check))
+        self.waiting[-1].reads = self._reads
         self._trace(f"standby s{self._started} starts on {host}")
 
     def _moments(self, acts: int, counts: tuple[int, ...]) -> list[int]:

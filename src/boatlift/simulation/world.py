@@ -13,7 +13,7 @@ from boatlift.errors import FencedError
 from boatlift.runtime.machine import events, instructions
 from boatlift.runtime.peers.holding import Holders
 from boatlift.simulation.faults import Settings
-from boatlift.simulation.identified import Row, rows_in
+from boatlift.simulation.identified import Content, Row, add_rows, rows_in
 from boatlift.simulation.processors import Nodes, SimulatedProcessor, digest_of
 from boatlift.simulation.recipes import LOOP_ITERATIONS, Recipe, Role, Wire
 from boatlift.storage.group_commit import GroupCommit
@@ -46,10 +46,11 @@ class World:
         held: Sink to the frontier that it holds; without a ledger, the times that were delivered.
         without_ledger: The sinks that keep no ledger.
         recorded: Each of these to the last time that is recorded durably.
-        rows: Those of them that recognise rows, each with the rows that it was delivered.
+        rows: Those of them that recognise rows, each with the rows that it was delivered, and their contents.
         failed: The processors that failed alone at some time.
         digests: Results have a digest, so that the machine itself can compare them.
         notes: Sink to the newest note in one of its acts.
+        ahead: The owner of the newest act that may show more than the log has, and the end of its stream then.
         kept: Digest of each durable state and message to the number of its copy: each copy has a name of its own.
     """
 
@@ -64,11 +65,12 @@ class World:
         self.held: dict[str, AnyFrontier] = {name: Frontier.up_to(-1) for name in sinks}
         self.without_ledger = {name for name in sinks if not recipe.parts[name].ledger}
         self.recorded = dict.fromkeys(self.without_ledger, -1)
-        self.rows: dict[str, set[Row]] = {name: set() for name in recipe.identified}
+        self.rows: dict[str, dict[Row, Content]] = {name: {} for name in recipe.identified}
         self.effects: dict[str, dict[Any, Effect]] = {name: {} for name in sinks}
         self.failed: set[str] = set()
         self.acknowledged: dict[str, AnyFrontier] = {name: Frontier.up_to(-1) for name in sources}
         self.notes: dict[str, Tail] = {}
+        self.ahead = (0, 0)
         self.kept: dict[str, int] = {}
         self._copies = 0
         self._made: list[LoggedMessage | Checkpoint] = []
@@ -232,20 +234,32 @@ class World:
         """Deliver a time to a receiver that keeps no ledger and fences no owner.
 
         Raises:
-            AssertionError: the time is delivered again though its delivery is recorded; or, if the receiver does not
-                recognise rows, with other messages, or the delivery of the time before is not recorded yet.
+            AssertionError: the time is delivered again though its delivery is recorded. A row comes with another
+                content. Or, if the receiver does not recognise rows, a time comes with other messages, or before the
+                delivery of the time before is recorded.
         """
         effect, effects = effect_of(messages), self.effects[sink]
         if time <= self.recorded[sink] and not self.fences(owner):
             raise AssertionError(f"{sink} is delivered {time} again, and {self.recorded[sink]} is recorded")
         if sink in self.rows:
-            self.rows[sink] |= rows_in(self.nodes, effect)
+            add_rows(self.rows[sink], rows_in(self.nodes, effect))
         elif effects.setdefault(time, effect) != effect:
             raise AssertionError(f"{sink} is delivered {effect} at {time}, and was delivered {effects[time]}")
         elif time > self.recorded[sink] + 1:
             raise AssertionError(f"{sink} is delivered {time}, and of those before {self.recorded[sink]} is recorded")
         self._check_eager(sink, time, effect)
         self.held[sink] = self.held[sink] | Frontier.up_to(time)
+
+    def resume(self, recorded: Mapping[str, int]) -> None:
+        """Let a new owner go on behind the deliveries that it has found recorded.
+
+        Raises:
+            AssertionError: one was recorded, and is forgotten.
+        """
+        for sink, step in recorded.items():
+            if step < self.recorded[sink]:
+                raise AssertionError(f"{sink} was delivered {self.recorded[sink]} on record, and {step} is found")
+        self.recorded.update(recorded)
 
     def _check_eager(self, sink: str, time: Any, effect: Effect) -> None:
         """Check that the last message and state of each eager processor that led to an effect are durable."""

@@ -97,7 +97,7 @@ def _stored_at_once(self: Any, sink: str, frontier: Any, **_stored: bool) -> Non
 
 
 def _however_far(self: Any, _tails: Any) -> bool:
-    return not self._world.without_ledger and self._world.held.keys() <= self.settings.carriers
+    return not self._world.without_ledger and self._world.held.keys() <= self.settings.tellers
 
 
 def _beside_receivers(self: Any, tails: Any) -> bool:
@@ -128,9 +128,5 @@ MUTANTS_OF_PEERS: dict[str, Mutant] = {
     "peer-stored": Mutant(
         "an account that members hold is taken for durable",
         {(DurableFacts, "hold"): _stored_at_once},
-    ),
-    "peer-depths": Mutant(
-        "any depth will do for any processor",
-        {(DurableFacts, "_processor_of"): lambda self, _fact: min(self._depths, key=self._depths.__getitem__)},
     ),
 }
