@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
@@ -102,6 +102,46 @@ def test_pushes_that_come_while_one_is_written_share_an_object(tmp_path: Path, m
         unfit.result(30)
     assert source.pushed("unfit") is None
     assert [part.rows for _, part in source._log.parts(0)] == [1, 40]
+    source.close()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_requests_of_one_turn_that_were_answered_and_forgotten_are_not_recorded(tmp_path: Path, fails: bool) -> None:
+    """Two of them have one key; if answers cannot be looked for, both are refused, and the next push is taken."""
+    begun, go = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        assert go.wait(30)
+
+    def answered(keys: Sequence[str]) -> set[str]:
+        if fails and "done" in keys:
+            raise bl.UnavailableError("SINK_FAILED", "no answers now")
+        return {"done"}.intersection(keys)
+
+    store = LocalStore.open(tmp_path, create=True)
+    source = Source(tmp_path, store=store)
+    recording: Any = source._recorder
+    recording._answered = answered
+    slow: Any = Meanwhile(store, "create", "input/", wait)
+    source._log._store = slow
+    first = source.put_json(b'{"id": 0}', None)
+    assert begun.wait(30)
+    twice = [source.put_json(b'{"id": 1}', "done") for _ in range(2)]
+    new = source.put_json(b'{"id": 2}', "new")
+    assert twice[0].cancel() is False, "a client that goes cancels no push"
+    go.set()
+    assert first.result(30) == Receipt(1, repeated=False, stable=False)
+    for each in twice:
+        if fails:
+            with pytest.raises(bl.UnavailableError, match=r"\[SINK_FAILED\]"):
+                each.result(30)
+        else:
+            assert each.result(30).repeated
+    if not fails:
+        assert new.result(30) == Receipt(1, repeated=False, stable=False)
+    assert source.put(3, key="next") == Receipt(1, repeated=False, stable=False)
+    assert [part.rows for _, part in source._log.parts(0)] == ([1, 1] if fails else [1, 1, 1])
     source.close()
 
 

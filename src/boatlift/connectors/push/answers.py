@@ -115,9 +115,11 @@ class PushAnswers:
         return answer
 
     def leave(self, key: str, answer: asyncio.Future[bytes | None]) -> None:
-        left = [each for each in self._waiting.pop(key, ()) if each is not answer]
+        left = [each for each in self._waiting.get(key, ()) if each is not answer]
         if left:
-            self._waiting[key] = left
+            self._waiting[key] = left  # `came` finds the key at any time
+        else:
+            self._waiting.pop(key, None)
 
     def came(self, keys: Iterable[str]) -> None:
         """Answer the requests with these keys, as far as they have durable answers."""

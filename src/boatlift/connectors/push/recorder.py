@@ -27,7 +27,13 @@ OBJECT_BYTES = 32 << 20
 """An object takes no further push once it has this size, so that later pushes do not wait long."""
 
 
-@dataclass(slots=True)
+def _answer_to_come() -> Future[Receipt]:
+    answer = Future[Receipt]()
+    answer.set_running_or_notify_cancel()  # a client that goes cancels nothing that is recorded
+    return answer
+
+
+@dataclass(slots=True, eq=False)
 class _Waiting:
     """A push without an answer; its rows are converted in its turn if they are `parsed`."""
 
@@ -35,7 +41,7 @@ class _Waiting:
     push: Push
     size: int
     parsed: ParsedRows | None = None
-    answer: Future[Receipt] = field(default_factory=Future)
+    answer: Future[Receipt] = field(default_factory=_answer_to_come)
 
 
 class Recorder:
@@ -232,7 +238,7 @@ class Recorder:
         return group
 
     def _write(self, group: list[_Waiting]) -> None:
-        group = self._converted(group)
+        group = self._without_answers(self._converted(group))
         new = set[str]()
         made, again = list[_Waiting](), list[_Waiting]()
         for waiting in group:
@@ -240,7 +246,7 @@ class Recorder:
             is_known = bool(key) and (key in new or self._log.find(key) is not None)
             (again if is_known else made).append(waiting)
             new.add(key)
-        if made and (made := self._without_answers(made)):
+        if made:
             number = self._log.append(
                 [w.push for w in made], self._rows.stream([w.rows for w in made if w.rows is not None])
             )
@@ -262,12 +268,15 @@ class Recorder:
         parsed = [each for each in group if each.rows is None]
         try:
             self._convert(parsed)
-        except (DataError, InvalidError):
+        except Exception:  # noqa: BLE001 - each is converted again below, and raises it
             for each in parsed:
                 try:
                     self._convert([each])
                 except (DataError, InvalidError) as error:
                     each.answer.set_exception(error)
+                except Exception as error:  # noqa: BLE001 - it is of this push alone
+                    said = f"a push to {self._source} cannot be converted: {error!r}"
+                    each.answer.set_exception(InternalError("INTERNAL", said))
         return [each for each in group if each.rows is not None]
 
     def _convert(self, parsed: list[_Waiting]) -> None:
@@ -279,19 +288,21 @@ class Recorder:
             if each.push.key:
                 each.push = msgspec.structs.replace(each.push, digest=digest)
 
-    def _without_answers(self, made: list[_Waiting]) -> list[_Waiting]:
-        """Return the pushes to record: none whose key has an answer, though the log has forgotten it."""
-        if self._answered is None:
-            return made
+    def _without_answers(self, group: list[_Waiting]) -> list[_Waiting]:
+        """Return the pushes but for those whose key has an answer, though the log has forgotten it."""
+        unknown = [each for each in group if each.push.key and self._log.find(each.push.key) is None]
+        if self._answered is None or not unknown:
+            return group
+        done = set(unknown)
         try:
-            found = self._answered([each.push.key for each in made])
+            found = self._answered([each.push.key for each in unknown])
         except UnavailableError as error:
-            self._refuse(made, error)
-            return []
-        for each in made:
-            if each.push.key in found:
+            self._refuse(unknown, error)
+        else:
+            done = {each for each in unknown if each.push.key in found}
+            for each in done:
                 each.answer.set_result(Receipt(each.push.rows, repeated=True, stable=True))
-        return [each for each in made if each.push.key not in found]
+        return [each for each in group if each not in done]
 
     def _answer(self, waiting: _Waiting, number: int, *, repeated: bool) -> None:
         stable = self._log.is_freed(number)
