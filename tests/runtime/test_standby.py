@@ -57,7 +57,8 @@ def test_standbys_go_on_one_after_the_other_and_nothing_is_lost_or_doubled(
         until(lambda heir=heir: heir.told("is taken for dead"))
         process = heir
     heir.stop()
-    assert heir.work.result() is None
+    error = heir.work.result()  # one that takes over from a process that died just after it may die, too
+    assert error is None or (isinstance(error, KilledError) and heir.told("is taken for dead"))
     assert lives > 3
     run(MemoryEngine(world, every=3), open_store(tmp_path))
     world.check()

@@ -18,8 +18,13 @@ if TYPE_CHECKING:
 
 
 def everything() -> dict[Path, Any]:
-    """Return the files of the store and of all sinks, by their bytes; of databases the rows: reading changes bytes."""
-    files = (path for path in Path().rglob("*") if path.is_file() and path.parts[0] != "in" and ".db" not in path.name)
+    """Return the files of the store and of all sinks, by their bytes; of databases the rows: reading changes bytes.
+
+    The journal is left out: it notes why a start was refused, and no recovery reads it.
+    """
+    beside = {"in", "journal"}
+    files = (path for path in Path().rglob("*") if path.is_file() and not beside.intersection(path.parts[:2]))
+    files = (path for path in files if ".db" not in path.name)
     return {path: path.read_bytes() for path in files} | {path: _tables(path, "") for path in Path().glob("*.db")}
 
 
