@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,15 +59,23 @@ def test_an_engine_that_cannot_begin_is_in_the_journal(tmp_path: Path) -> None:
     assert [each.said.partition("]")[0] for each in failures(tmp_path)] == ["[MISSING_OBJECT"] * 2
 
 
-def test_a_start_beside_a_run_is_in_the_journal_and_the_files_of_the_run_are_as_they_were(tmp_path: Path) -> None:
+def test_a_start_beside_a_run_leaves_its_store_as_it_was(tmp_path: Path) -> None:
     store, owner = open_store(tmp_path), os.getppid()
     assert this_process()
     claimed(store, Claim(socket.gethostname(), owner, 1, PROGRAM, {}, process_of(owner)))
     with pytest.raises(InvalidError, match=r"\[STORE_IN_USE\]"):
         Host(MemoryEngine(World()), store, RunOptions(available_now=True)).run()
-    (event,) = failures(tmp_path)
-    assert event.said.startswith("[STORE_IN_USE]")
-    assert [path.name[:12] for path in (tmp_path / "journal").iterdir()] == ["0" * 12]
+    assert not (tmp_path / "journal").exists()
+
+
+def test_a_start_on_the_store_of_another_dataflow_leaves_it_as_it_was(tmp_path: Path) -> None:
+    Host(MemoryEngine(World()), open_store(tmp_path), RunOptions(available_now=True)).run()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    other = MemoryEngine(World())
+    other.plan = replace(other.plan, dataflow="other")
+    with pytest.raises(DataError, match="STORE_OF_ANOTHER_DATAFLOW"):
+        Host(other, open_store(tmp_path), RunOptions(available_now=True)).run()
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_a_process_that_a_newer_owner_fences_has_not_failed(tmp_path: Path) -> None:

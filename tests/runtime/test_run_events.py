@@ -77,6 +77,19 @@ def test_a_unit_that_fails_alone_has_recovered_once_it_is_where_it_was() -> None
     assert recovered(run) == {"failure": (1, 0.32), "start": (1, 0.0)}
 
 
+def test_a_unit_behind_one_that_fails_has_no_recovery_of_its_own() -> None:
+    run = Run()
+    run.events.begun()
+    run.steps(0, 1)
+    for number in range(2):
+        run.report(Progress("step", "hours", number))
+    run.report(Progress("failure", "sums", 2, said="[STEP_FAILED] it failed"))
+    run.steps(0, 1, replay=True)
+    for number in range(2):
+        run.report(Progress("step", "hours", number, replay=True))
+    assert recovered(run)["failure"] == (1, 0.02)
+
+
 def test_a_unit_that_fails_alone_is_told_with_its_error_and_its_replay() -> None:
     run = Run()
     run.steps(0, 1, 2)

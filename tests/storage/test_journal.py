@@ -14,12 +14,14 @@ import pytest
 from boatlift.storage.journal import (
     DAY,
     HOUR,
+    MOST_EVENTS,
     MOST_FILES,
     Journal,
     JournalReader,
     damage_of_journal,
     journal_bytes,
     journal_folder,
+    note_failed_start,
 )
 from boatlift.storage.records.journal import JournalEntry, RunEvent, RunSample
 from boatlift.storage.verify import verify
@@ -54,6 +56,18 @@ def test_a_reader_gets_each_entry_once_as_the_file_grows(tmp_path: Path) -> None
     assert [each.at for each in reader.samples(NOW + 15_000)] == [NOW + 10_000, NOW + 20_000, NOW + 30_000]
     assert files(tmp_path) == ["000000000007-00000"]
     assert journal_bytes(store) == (tmp_path / "journal" / "000000000007-00000").stat().st_size > 0
+
+
+def test_the_newest_events_are_kept_whatever_file_they_are_in(tmp_path: Path) -> None:
+    """A start that has failed has a file that is read before those of owners."""
+    store = open_store(tmp_path)
+    journal = Journal(store, 7)
+    for n in range(MOST_EVENTS + 9):
+        journal.write(entry(NOW + n, failure(NOW + n)))
+    note_failed_start(store, failure(NOW + DAY // 2))
+    reader = JournalReader(store)
+    reader.catch_up()
+    assert [event.at for event in reader.events] == [*range(NOW + 10, NOW + MOST_EVENTS + 9), NOW + DAY // 2]
 
 
 def test_a_file_has_an_hour_at_most_and_a_clock_that_was_set_back_begins_another(tmp_path: Path) -> None:

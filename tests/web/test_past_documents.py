@@ -84,10 +84,12 @@ def test_slow_rows_keep_no_other_document_waiting_nor_those_of_another_sink(stor
 def test_sinks_beyond_the_bound_share_a_thread(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("boatlift.web.server.MOST_ROWS_WORKERS", 1)
     with consoling(store, readers={"known": one_row, "kafka": one_row}) as reader:
-        for of in ("all", "totals", "all"):
-            assert reader.document(f"rows?of={of}")["of"] == of
         for n in range(20):
             assert reader.ask(f"/api/v1/rows?of=unknown{n}").status == 400
+        for of in ("all", "totals", "all"):
+            assert reader.document(f"rows?of={of}")["of"] == of
+        assert reader.document("rows")["of"] == "all"
+        assert "all" in reader.console._rows_workers, "names of no sink take no thread"
         assert len(reader.console._rows_workers) == 2
         assert set(reader.console._documents._showing) == {"all", "totals"}
 

@@ -62,7 +62,7 @@ class Traces:
     ) -> None:
         self._tracer, self._clocks, self._clock = provider.get_tracer("boatlift"), clocks, clock
         self._traces: OrderedDict[tuple[str, int], Context | None] = OrderedDict()  # None: left out
-        self._read: OrderedDict[tuple[str, int], SpanContext] = OrderedDict()  # by who sent what it stands for
+        self._read: OrderedDict[tuple[str, int], SpanContext] = OrderedDict()  # by processor and step
         self._replays: dict[str, tuple[int, Progress]] = {}
         self._room, self._filled = float(SPANS_A_SECOND), clock()
 
@@ -96,6 +96,7 @@ class Traces:
         span = self._tracer.start_span(progress.what, context, attributes=attributes, links=links, start_time=began)
         if progress.what in ("take", "step"):
             self._read[progress.processor, progress.time] = span.get_span_context()
+            self._read.move_to_end((progress.processor, progress.time))  # a replay's is the newest
             if len(self._read) > LINKABLE:
                 self._read.popitem(last=False)
         if progress.what == "failure":

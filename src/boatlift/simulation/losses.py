@@ -74,5 +74,5 @@ class Losses:
         Args:
             shows_ahead: Returns whether a sink shows more than the log explains.
         """
-        due = self._deaths and self._deaths[0][0] <= acts and (shows_ahead() or not self.at_worst)
+        due = self._deaths and self._deaths[0][0] <= acts and (not self.at_worst or shows_ahead())
         return self._deaths.pop(0)[1] if due else None

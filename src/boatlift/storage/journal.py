@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from io import FileIO
@@ -122,7 +121,7 @@ class JournalReader:
         self._folder = journal_folder(store)
         self._read: dict[str, int] = {}  # file to how far it was read
         self._samples: dict[str, list[RunSample]] = {}
-        self._events: deque[RunEvent] = deque(maxlen=MOST_EVENTS)
+        self._events: list[RunEvent] = []
 
     def catch_up(self) -> None:
         """Read what was appended; what is damaged is left out, with all behind it in its file.
@@ -134,6 +133,7 @@ class JournalReader:
             files = {path.name: path for path in _files(self._folder)}
         for name in self._samples.keys() - files.keys():
             del self._samples[name], self._read[name]
+        came: list[RunEvent] = []
         for name, path in files.items():
             with suppress(FileNotFoundError, PermissionError, DataError), path.open("rb") as file:
                 begin = self._read.setdefault(name, 0)
@@ -143,7 +143,9 @@ class JournalReader:
                     self._read[name] = begin + end
                     if entry.sample != RunSample(entry.sample.at, entry.sample.at):  # else it is of no owner
                         samples.append(entry.sample)
-                    self._events += entry.events
+                    came += entry.events
+
+        self._events = sorted((*self._events, *came), key=lambda event: event.at)[-MOST_EVENTS:]
 
     def samples(self, since: int) -> list[RunSample]:
         """Return the samples from a time on, by owner, and the one before them of each run."""

@@ -177,13 +177,22 @@ class Documents:
             self._read(again=True)  # an owner has truncated the log since it was read
             return self._kept_as(key, make(arguments))
 
+    def sink_of(self, arguments: Mapping[str, str]) -> str:
+        """Return the sink whose rows a document shows; empty if there is none of that name."""
+        with self._making:
+            self._read()
+            sinks = picture_of(self._log.history.program).sinks
+            name = self._rows.sink_of(self._log, sinks, arguments)
+            return name if name in sinks else ""
+
     def _sink_rows(self, key: _Key, arguments: Mapping[str, str]) -> Document:
         with self._making:
             self._read()
             if key in self._made:
                 return self._made[key]
-            make = self._rows.document(self._log, picture_of(self._log.history.program).sinks, arguments)
-            showing = self._showing.setdefault(arguments.get("of", ""), threading.Lock())
+            sinks = picture_of(self._log.history.program).sinks
+            make = self._rows.document(self._log, sinks, arguments)
+            showing = self._showing.setdefault(self._rows.sink_of(self._log, sinks, arguments), threading.Lock())
         with showing:
             with self._making:
                 if key in self._made:  # another reader has waited for the same

@@ -29,7 +29,7 @@ class Events:
 
     Laws:
         * A reader gets an event at once, then one for each other status, in order; a slow one leaves some out.
-        * While nobody reads, nothing is looked at; and it is looked once in `look_seconds` at most, whatever is hinted.
+        * Without a reader nothing is looked at; and it is looked once in `look_seconds` at most, whatever is hinted.
         * A reader beyond `READERS` is refused with `[SERVER_BUSY]`, and none waits for another.
 
     Args:

@@ -31,6 +31,12 @@ class SinkRows:
     def __init__(self, readers: Mapping[str, RowReader] | None) -> None:
         self._readers = readers
 
+    def sink_of(self, log: LogReader, sinks: Mapping[str, Any], arguments: Mapping[str, str]) -> str:
+        """Return the sink that a document shows: the named one, else the first with rows; empty if there is none."""
+        places = sink_places(log)
+        readable = (name for name in sinks if self._reader_of(places.get(name, {})) is not None)
+        return arguments.get("of") or next(readable, next(iter(sinks), ""))
+
     def document(
         self, log: LogReader, sinks: Mapping[str, Any], arguments: Mapping[str, str]
     ) -> Callable[[], dict[str, Any]]:
@@ -46,9 +52,8 @@ class SinkRows:
             InvalidError: `[BAD_OPTION]`.
         """
         places = sink_places(log)
+        of = self.sink_of(log, sinks, arguments)
         listed = [{"sink": name, **places.get(name, {})} for name in sinks]
-        readable = [name for name in sinks if self._reader_of(places.get(name, {})) is not None]
-        of = arguments.get("of") or next(iter([*readable, *sinks]), "")
         if of and of not in sinks:
             raise InvalidError("BAD_OPTION", f"there is no sink {of[:80]}: choose from {', '.join(sinks)}")
         text = arguments.get("from") or "0"

@@ -210,8 +210,10 @@ class Console:
         return Response(made.content, media_type="application/json", headers={"etag": tag})
 
     async def _made(self, name: str, arguments: dict[str, str]) -> Document:
-        worker = self._rows_worker(arguments.get("of", "")) if name == ROWS else self._worker
-        return await asyncio.get_running_loop().run_in_executor(worker, self._documents.get, name, arguments)
+        loop, worker = asyncio.get_running_loop(), self._worker
+        if name == ROWS and (sink := await loop.run_in_executor(worker, self._documents.sink_of, arguments)):
+            worker = self._rows_worker(sink)
+        return await loop.run_in_executor(worker, self._documents.get, name, arguments)
 
     def _rows_worker(self, sink: str) -> ThreadPoolExecutor:
         """Return what reads the rows of a sink: a thread of its own, beyond `MOST_ROWS_WORKERS` one for the rest."""

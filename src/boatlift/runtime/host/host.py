@@ -126,10 +126,12 @@ class Host:
             BoatliftError: as `run`.
         """
         self._health.begins()
+        opened = False  # the store may be another dataflow's
         try:
             self._engine.reserve()
             self._link = OwnerLink(self.stop, self._options.listen, plain=self._options.plain)
             log = self._followed or self._open_log()
+            opened = True
             if after is None and not self._options.take_over:
                 refuse_running_owner(log)
             self._owner = Ownership(log, self._clock, self._heir)
@@ -147,8 +149,11 @@ class Host:
                 self._stopping.is_set,
             )
         except BaseException as error:
-            self._note(error)
-            self._end()
+            try:
+                if opened and (after is None or not self.may_follow_on):
+                    self._note(error)
+            finally:
+                self._end()
             raise
 
     def run(self) -> None:
@@ -180,7 +185,8 @@ class Host:
 
     def _note(self, error: BaseException) -> None:
         """Write into the journal why a start has failed."""
-        if not isinstance(error, Exception) or isinstance(error, FencedError):  # a newer owner goes on
+        goes_on = isinstance(error, FencedError) or getattr(error, "condition", "") == "STORE_IN_USE"
+        if not isinstance(error, Exception) or goes_on:  # another process has the dataflow
             return
         note_failed_start(self._store, failure_of(self._clock(), self._engine.plan.dataflow, error, BEFORE_FIRST))
 

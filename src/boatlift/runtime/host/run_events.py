@@ -121,10 +121,10 @@ class RunEvents:
         if step.time < replay.last:
             return
         del self._replays[name]
-        self._failed.pop(name, None)
+        has_failed = self._failed.pop(name, None) is not None  # a unit behind it may only execute steps again
         self._furthest[name] = replay.last
         now = self._clock()
-        if not replay.restarted:
+        if has_failed and not replay.restarted:
             self.recoveries["failure"].add(max(0, now - replay.began) / 1000)
         again = f"{replay.steps} {'step' if replay.steps == 1 else 'steps'}"
         said = f"executed {again} again, up to step {replay.last}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import count
@@ -171,7 +171,7 @@ class StepRuns:
                 bytesBehind=self._progress.bytes_behind(name),
                 newInputRows=new_rows,
                 newInputOf=sources,
-                reads=_read_by(step),
+                reads=_read_by(step, self._batches),
                 tasks=result.tasks,
             )
             self._counters.stepped(report)
@@ -234,7 +234,8 @@ def _name(batch: str) -> str:
     return f"{PROBING}{batch}"
 
 
-def _read_by(step: StepInput) -> tuple[tuple[str, int], ...]:
-    """Return the steps whose messages a step takes; see `Progress.reads`."""
-    newest = step.inputs[-MOST_READ:]
-    return tuple((sender_of(each.edge), each.time) for each in newest if isinstance(each.time, int))
+def _read_by(step: StepInput, batches: Collection[str]) -> tuple[tuple[str, int], ...]:
+    """Return the steps whose messages a step takes; see `Progress.reads`. A batch's message has not its step's time."""
+    senders = ((sender_of(each.edge), each.time) for each in step.inputs)
+    read = [(name, time) for name, time in senders if isinstance(time, int) and name not in batches]
+    return tuple(sorted(read, key=lambda each: each[1])[-MOST_READ:])

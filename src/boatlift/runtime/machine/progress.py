@@ -52,7 +52,10 @@ class MachineProgress:
         p = self._processors[source]
         if not isinstance(p, SourceProcessor) or p.ended:
             return ""
-        return "steps" if self._pressure.crowded(source) else "bytes" if self._pressure.full(source) else ""
+        crowded, full = self._pressure.crowded(source), self._pressure.full(source)
+        if source in self._pressure.wanted() or (not crowded and source in self._pressure.needed()):
+            return ""  # it is polled all the same
+        return "steps" if crowded else "bytes" if full else ""
 
     def bytes_behind(self, processor: str) -> int:
         """Return the bytes of the messages that wait at all inputs of a processor."""

@@ -6,6 +6,7 @@ import logging
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -42,13 +43,17 @@ LOST_SECONDS = 5.0  # and is no member after so long, until it is heard again
 logger = logging.getLogger(__name__)
 
 
+NOTED_SECONDS = 0.5
+"""How often the end of the log is remembered, for the lag of standbys."""
+
+
 class StandbyReport(msgspec.Struct, frozen=True):
     """A standby, as the owner knows it.
 
     Attributes:
         ready: Whether it can take over at once.
         behind: The objects of the log that it had not read at its last message.
-        lag_seconds: For how long its messages have told of some; 0 if its last one told of none.
+        lag_seconds: For how long the log has had the first of these, an hour at most; 0 if there is none.
         handover_only: Whether it takes over after a clean stop alone.
         holds: The bytes of the owner's entries that it holds, and the log lacks.
     """
@@ -117,7 +122,8 @@ class OwnerLink:
             ) from error
         self._stop = stop
         self._strangers: list[socket.socket] = []  # the oldest first
-        self._known: dict[PeerConnection, tuple[Hello, float, float]] = {}
+        self._known: dict[PeerConnection, tuple[Hello, float]] = {}
+        self._ends: deque[tuple[int, float]] = deque(maxlen=round(3600 / NOTED_SECONDS))  # the log's, and when
         self.heir = ""
         self.change_points: Callable[[PointAsked], Answered] = lambda _asked: Answered(said="it is beginning")
         self.holding: Holding | None = None
@@ -142,8 +148,7 @@ class OwnerLink:
         threading.Thread(target=self._accept, name="boatlift-owner", daemon=True).start()
 
     def standbys(self) -> list[StandbyReport]:
-        last, held = self._beat().number, {} if self.holding is None else self.holding.bytes_held()
-        now = time.monotonic()
+        last, held = self._noted_end(), {} if self.holding is None else self.holding.bytes_held()
         return [
             StandbyReport(
                 each.host,
@@ -152,18 +157,29 @@ class OwnerLink:
                 max(0, last - each.number),
                 each.handover_only,
                 held.get(each.life, 0),
-                0.0 if each.number >= last else round(now - level, 3),
+                self._lag_of(each.number),
             )
-            for each, level in self._standbys()
+            for each in self._standbys()
         ]
 
-    def _standbys(self) -> list[tuple[Hello, float]]:
-        """Return the standbys that are heard, each with the time at which it was at the end of the log last."""
+    def _standbys(self) -> list[Hello]:
+        """Return the standbys that are heard."""
         since = time.monotonic() - SILENT_SECONDS
         with self._changed:
-            return [
-                (hello, level) for hello, at, level in self._known.values() if hello.role == "standby" and at > since
-            ]
+            return [hello for hello, at in self._known.values() if hello.role == "standby" and at > since]
+
+    def _noted_end(self) -> int:
+        """Return the number of the log's last object, and remember since when it is there."""
+        last, now = self._beat().number, time.monotonic()
+        with self._changed:
+            if not self._ends or (last > self._ends[-1][0] and now >= self._ends[-1][1] + NOTED_SECONDS):
+                self._ends.append((last, now))
+        return last
+
+    def _lag_of(self, number: int) -> float:
+        with self._changed:
+            since = next((at for end, at in self._ends if end > number), None)
+        return 0.0 if since is None else round(time.monotonic() - since, 3)
 
     def close(self) -> None:
         self._over.set()
@@ -236,10 +252,9 @@ class OwnerLink:
             self._strangers.remove(connection)
 
     def _hear(self, channel: PeerConnection, hello: Hello) -> None:
-        now, last = time.monotonic(), self._beat().number
+        self._noted_end()
         with self._changed:
-            level = self._known[channel][2] if channel in self._known and hello.number < last else now
-            self._known[channel] = (hello, now, level)
+            self._known[channel] = (hello, time.monotonic())
 
     def _converse(
         self,
@@ -279,7 +294,7 @@ class OwnerLink:
                     channel.send(self.change_points(asked))
 
     def _choose(self, to: str) -> Answered:
-        standbys = [hello for hello, _ in self._standbys()]
+        standbys = self._standbys()
         ready = [hello for hello in standbys if hello.ready and to in ("", _name(hello))]
         if not ready:
             named = ", ".join(f"{_name(each)}{'' if each.ready else ' (not ready yet)'}" for each in standbys)
