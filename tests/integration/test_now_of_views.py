@@ -30,6 +30,7 @@ QUERIES = {
     "either": "SELECT k, v FROM rows WHERE v > 7 OR at > now() - INTERVAL 5 SECONDS",
     "days": "SELECT current_date() AS day, localtimestamp() AS local, count(*) AS n, max(now()) AS seen FROM rows "
     "GROUP BY 1, 2",
+    "beside": "SELECT k, now() AS seen, count(*) + hour(now()) AS n FROM rows GROUP BY k, year(now())",
     "joined": "SELECT a.k, a.v, b.v AS w FROM rows a LEFT JOIN rows b ON a.k = b.k AND b.v = a.v + 1 AND b.at < now() "
     "WHERE a.at > now() - INTERVAL 3 HOURS",
     "groups": "SELECT k, count(*) AS n FROM rows WHERE at < current_timestamp() GROUP BY k "
@@ -181,6 +182,29 @@ def test_a_wrong_period_is_refused(spark: SparkSession, name: str) -> None:
     with pytest.raises(bl.InvalidError, match=words) as refused:
         made_and_run()
     assert refused.value.condition == "BAD_OPTION"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT k FROM rows WHERE v < (SELECT count(*) FROM rows WHERE at < now())",
+        "SELECT k, explode(sequence(1, day(now()))) AS n FROM rows",
+        "SELECT count(*) AS n, current_date() AS day FROM rows",
+        "SELECT k, now() AS seen, explode(sequence(1, day(now()))) AS n FROM rows",
+    ],
+)
+def test_where_now_cannot_follow_ticks_a_view_of_its_own_is_advised(spark: SparkSession, query: str) -> None:
+    write_steps(_rows(1)[:1])
+    flow = bl.Dataflow("refused", tick="1 second")
+    rows_of(flow)
+
+    def made_and_run() -> None:
+        flow.sql("x", query, now="1 minute").sink("out", bl.parquet("out"))
+        run(flow, spark)
+
+    with pytest.raises(bl.InvalidError, match="in a view of its own") as refused:
+        made_and_run()
+    assert refused.value.condition == "NOT_INCREMENTAL"
 
 
 def test_what_a_refusal_says_to_write_is_taken(spark: SparkSession) -> None:

@@ -20,6 +20,7 @@ from boatlift.spark.jobs.told_rows import ToldInputs, ToldRows
 from boatlift.views.view_job import ViewJob
 from support.rows.event_time import BEGIN
 from support.rows.stepped_rows import Fields, rows_of, run, steps_of, write_steps
+from support.waiting import until
 from views.judge import judge
 from views.random_queries import Generated, Table
 
@@ -143,7 +144,12 @@ def test_the_plans_of_later_steps_are_made_while_the_first_step_runs(
     flow = bl.Dataflow("ahead")
     rows_of(flow, "one")
     flow.sql("two_jobs", QUERIES["two jobs"]).sink("out", bl.parquet("out"))
-    run(flow, spark, long_running=False)
+
+    def wait(progress: bl.Progress) -> None:
+        if progress.what == "step" and progress.processor == "two_jobs" and progress.time == 0:
+            until(lambda: len(made) == 2)
+
+    run(flow, spark, long_running=False, on_progress=wait)
     in_turn = [("in turn", job) for job in range(2) if fails]
     assert made == [("ahead", 0), ("ahead", 1), *in_turn]
     assert [bool(rows) for rows in steps_of("out")] == [True] * 3

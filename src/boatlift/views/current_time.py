@@ -17,7 +17,7 @@ TIME_COLUMNS = StructType(
 )
 """The columns of the table."""
 
-_PLACES = {"Now": 0, "CurrentTimestamp": 0, "CurrentDate": 1, "LocalTimestamp": 2}
+TIME_PLACES = {"Now": 0, "CurrentTimestamp": 0, "CurrentDate": 1, "LocalTimestamp": 2}
 """The expressions of the current time, each with the place of its column."""
 
 
@@ -54,6 +54,9 @@ class CurrentTime(NodeRewriting):
             node = self.over(node, made)
         if self.kind(node) not in _REWRITTEN or not any(map(_has_time, items(node.expressions()))):
             return node
+        beside = self._beside_functions(node)
+        if beside and node.groupingExpressions().isEmpty():
+            return node  # without rows it has one, with the time
         node = self.without_synonyms(node)  # `now() - INTERVAL …` has its operands beside its children
         first, *others = self.children(node)
         table = self.frame_of(self._table().newInstance())
@@ -61,15 +64,35 @@ class CurrentTime(NodeRewriting):
         columns = self.output(joined)[-len(TIME_COLUMNS) :]
 
         def replaced(expression: Expression) -> Expression:
-            place = _PLACES.get(self.kind(expression))
+            place = TIME_PLACES.get(self.kind(expression))
             return self.over_expression(expression, replaced) if place is None else columns[place]
 
         over = self.with_expressions(self.over(node, [joined, *others]), replaced)
+        if beside:  # in each group it is one value
+            keys = [*items(over.groupingExpressions()), *(columns[place] for place in beside)]
+            over = self._logical.Aggregate(self._seq(keys), over.aggregateExpressions(), over.child(), over.hint())
         return over if self.kind(node) in ("Project", "Aggregate") else self.project(self.output(node), over)
+
+    def _beside_functions(self, node: Node) -> list[int]:
+        """Return the places of the columns that an aggregate has outside of its functions."""
+        found: set[int] = set()
+
+        def walk(expression: Expression) -> None:
+            kind = self.kind(expression)
+            if kind in TIME_PLACES:
+                found.add(TIME_PLACES[kind])
+            elif kind != "AggregateExpression":
+                for child in items(expression.children()):
+                    walk(child)
+
+        if self.kind(node) == "Aggregate":
+            for column in items(node.aggregateExpressions()):
+                walk(column)
+        return sorted(found)
 
 
 _REWRITTEN = frozenset({"Aggregate", "Filter", "Join", "Project", "Sort"})
 
 
 def _has_time(expression: Expression) -> bool:
-    return NodeRewriting.kind(expression) in _PLACES or any(map(_has_time, items(expression.children())))
+    return NodeRewriting.kind(expression) in TIME_PLACES or any(map(_has_time, items(expression.children())))

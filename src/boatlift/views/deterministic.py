@@ -12,12 +12,13 @@ from boatlift.spark.plans.allowed import NONDETERMINISTIC, USER_FUNCTIONS
 from boatlift.spark.plans.catalyst import analysed, items
 from boatlift.spark.plans.clock import unseen
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node
+from boatlift.views.current_time import TIME_PLACES
 from boatlift.views.shifted import has_calendar_days, interval_in
 
 _INSTEAD = "add a column in a transform of a stream before the view"
 
 
-def check_deterministic(frame: DataFrame, view: str, *, deterministic: bool | None) -> None:
+def check_deterministic(frame: DataFrame, view: str, *, deterministic: bool | None, at_ticks: bool = False) -> None:
     """Raise if a query may give other rows at another execution.
 
     This reads the analysed plan, because the optimiser replaces `current_timestamp()` by a literal; and the optimised
@@ -26,6 +27,7 @@ def check_deterministic(frame: DataFrame, view: str, *, deterministic: bool | No
     Args:
         frame: The query over empty frames.
         deterministic: The user's declaration for functions that Spark does not know: True, or None for none.
+        at_ticks: Whether the view says a period for `now()`.
 
     Raises:
         InvalidError: `[NOT_INCREMENTAL]`, with the expression and its replacement.
@@ -33,13 +35,19 @@ def check_deterministic(frame: DataFrame, view: str, *, deterministic: bool | No
     plan = analysed(frame)
     used = {part.kind for part in plan.parts()}
     for kind in sorted(used & NONDETERMINISTIC.keys()):
-        if kind in NOW:
+        if at_ticks and kind in TIME_PLACES:
+            raise InvalidError(
+                "NOT_INCREMENTAL",
+                f"{view} uses {_function(kind)} in a subquery, in OVER, in a function that gives several rows, or "
+                "beside an aggregate without GROUP BY: use it in a view of its own, below or above this one",
+            )
+        if kind in TIME_PLACES:
             raise InvalidError(
                 "NOT_INCREMENTAL",
                 f"{view} uses {_function(kind)} otherwise than in a condition such as `at > now() - INTERVAL 1 HOUR` "
                 "of a TIMESTAMP, alone or with AND in a WHERE, without months and days of a calendar: say how often "
-                "its rows change, as in flow.sql(…, now='1 minute') or @flow.view(now='1 minute') (not in subqueries "
-                f"and OVER); or {_INSTEAD}, with {NONDETERMINISTIC[kind]}",
+                "its rows change, as in flow.sql(…, now='1 minute') or @flow.view(now='1 minute'); "
+                f"or {_INSTEAD}, with {NONDETERMINISTIC[kind]}",
             )
         raise InvalidError(
             "NOT_INCREMENTAL",

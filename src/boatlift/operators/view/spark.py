@@ -122,7 +122,8 @@ def _compiled(operator: View, inputs: Sequence[Columns], kit: Kit) -> CompiledVi
         declared = [(field.name, field.dataType.simpleString()) for field in looped.schema.fields]
         check_columns(operator.name, declared, frame.schema)
     _refuse_maps_as_keys(nodes.without_ctes(nodes.analysed(frame)), operator.name)
-    check_deterministic(frame, operator.name, deterministic=operator.deterministic_code)
+    at_ticks = isinstance(operator.query, CutQuery) and operator.query.now is not None
+    check_deterministic(frame, operator.name, deterministic=operator.deterministic_code, at_ticks=at_ticks)
     names = frame.columns
     if len({name.lower() for name in names}) < len(names):
         raise InvalidError("SCHEMA_MISMATCH", f"{operator.name} has two columns of one name: {', '.join(names)}")
@@ -184,6 +185,7 @@ def _cut(operator: View, frames: Mapping[str, DataFrame], nodes: CatalystPlan) -
     whole = CutQuery(operator.name, operator.query, schemas, now=operator.now)
     frame, cuts, reads = whole.cut(frames, nodes)
     if operator.now is not None and not any(isinstance(cut.does, CurrentTimeCut) for cut in cuts):
+        check_deterministic(frame, operator.name, deterministic=operator.deterministic_code, at_ticks=True)
         raise InvalidError(
             "BAD_OPTION",
             f"{operator.name} says the period of now(), and its query has no now() that needs one: leave now= out",

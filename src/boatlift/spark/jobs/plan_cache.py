@@ -6,8 +6,10 @@ name the input rows (`ToldRows`), and if the unit's functions use no value of a 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,6 +24,8 @@ from boatlift.spark.jobs.members import needs_own_jobs
 from boatlift.spark.jobs.planner import ArrowTask, LastStage, StepPlan
 from boatlift.spark.jobs.told_rows import Sent, ToldInputs, ToldRows
 from boatlift.spark.plans.catalyst import has_one_stage
+
+logger = logging.getLogger(__name__)
 
 MOST_PLANS = 64
 """The number of cached plans of a unit; a unit that reads many others may take rows of other ones at each step."""
@@ -110,7 +114,7 @@ class PlanCache:
         if self._planner.fits_one_task(weight) and self._told.can_name(sent):
             for job, there in enumerate(channels):
                 make = partial(self._kept, job, frozenset(sent), there, small=_goes_round(weight))
-                self._background.submit(make)
+                self._background.submit(make).add_done_callback(_note_failure)
 
     def fits(self, weight: int) -> bool:
         """Return whether one task is enough for a step; for a larger one the long-running job makes room.
@@ -197,6 +201,11 @@ class PlanCache:
         frame = small(SmallStep(rows, None, frame_of), last_stage)
         assert frame is not None
         return frame
+
+
+def _note_failure(made: Future[DataFrame | None]) -> None:
+    if not made.cancelled() and (error := made.exception()) is not None:
+        logger.debug("a plan could not be made ahead: %r", error)
 
 
 def _goes_round(weight: int) -> bool:
