@@ -35,6 +35,10 @@ _STARTED: WeakKeyDictionary[Dataflow, ref[Running]] = WeakKeyDictionary()
 _DEFAULTS = RunOptions()
 
 
+DRAWN_SECONDS = 5.0
+"""The longest wait for the last drawing of a run in a notebook."""
+
+
 class Running:
     """A dataflow that runs in the background of a notebook; `start` returns it.
 
@@ -52,6 +56,7 @@ class Running:
         self._planned, self._spark = planned, spark
         self._tables: KeptTables | None = None
         self._error: BaseException | None = None
+        self._drawing: threading.Thread | None = None
         try:
             with raising_jvm_died():
                 host.claim()
@@ -121,7 +126,8 @@ class Running:
         Returns:
             Whether the dataflow has ended.
         """
-        self._ended.wait(timeout)
+        if self._ended.wait(timeout) and self._drawing is not None:
+            self._drawing.join(DRAWN_SECONDS)  # a notebook drops what comes after the end of the cell
         if self._ended.is_set() and self._error is not None:
             raise self._error
         return self._ended.is_set()
@@ -147,7 +153,7 @@ class Running:
         def ended(seconds: float) -> bool:
             return self._ended.wait(seconds)
 
-        show_until_ended(self, ended)
+        self._drawing = show_until_ended(self, ended)
 
     def _repr_html_(self) -> str:
         from boatlift.api.notebook import run_html

@@ -136,11 +136,14 @@ def _step(number: int) -> str:
     return "–" if number < 0 else f"{number:,}"
 
 
-def show_until_ended(running: Running, ended: Callable[[float], bool]) -> None:
+def show_until_ended(running: Running, ended: Callable[[float], bool]) -> Thread | None:
     """Display a run in a notebook, and draw it again every second until it has ended.
 
     Args:
         ended: Waits for so many seconds, and returns whether the run has ended.
+
+    Returns:
+        The thread that draws, and ends after the last drawing; None outside a notebook.
 
     Raises:
         InvalidError: `[MISSING_EXTRA]`.
@@ -151,7 +154,7 @@ def show_until_ended(running: Running, ended: Callable[[float], bool]) -> None:
         raise InvalidError("MISSING_EXTRA", "show() needs IPython: pip install 'boatlift[notebook]'") from error
     shown = display(running, display_id=True)  # type: ignore[no-untyped-call]
     if shown is None:  # no notebook: the text is printed once
-        return
+        return None
 
     def follow() -> None:
         while not ended(SECONDS):
@@ -159,7 +162,9 @@ def show_until_ended(running: Running, ended: Callable[[float], bool]) -> None:
         shown.update(running)
 
     # The context says which cell the display belongs to.
-    Thread(target=partial(copy_context().run, follow), name="boatlift-show", daemon=True).start()
+    drawing = Thread(target=partial(copy_context().run, follow), name="boatlift-show", daemon=True)
+    drawing.start()
+    return drawing
 
 
 def changes_of(flow: Dataflow) -> str:
