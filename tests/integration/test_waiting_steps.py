@@ -18,12 +18,11 @@ from xxhash import xxh64_intdigest
 
 import boatlift as bl
 from boatlift.connectors.parquet.step_file import read_record
-from boatlift.operators.view import appending
 from boatlift.operators.view.appending import AppendingSteps
 from boatlift.operators.view.plans import ViewPlans, ViewStep
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.engine import SparkEngine
-from boatlift.spark.jobs import waiting
+from boatlift.spark.jobs import planner, waiting
 from boatlift.spark.jobs.planner import StepPlan
 from boatlift.testing import crash_test
 from boatlift.views.view_job import ViewJob
@@ -277,7 +276,7 @@ def test_a_large_step_is_planned_while_the_one_before_it_runs(
     flow = flow_of(linear, files)
     expected = outcome(flow, spark)
     monkeypatch.setattr(SparkEngine, "steps_per_job", lambda *_: 1)
-    monkeypatch.setattr(appending, "ONE_TASK_BYTES", 1)
+    monkeypatch.setattr(planner, "ONE_TASK_BYTES", 1)
     planned: list[int] = []
     together, of = ViewPlans.together, ViewPlans.of
 
