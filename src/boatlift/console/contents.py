@@ -146,6 +146,8 @@ def show_status(path: str, *, as_json: bool) -> None:
         print(f"rows under way or waiting in scratch: {status.scratch:,} bytes{limit}")
     if status.activity is not None and (held := status.activity.process.state_bytes):
         print(f"states in memory: {decimal(held)} of a memory file system")
+    if status.activity is not None and status.activity.page:
+        print(f"Spark's own page: {status.activity.page}")
     told: dict[str, list[str]] = {}
     for name, own in ((name, own) for numbers in status.numbers.values() for name, own in numbers.items()):
         told.setdefault(f"{own.in_words(moment)} up to step {own.step}, its newest checkpoint", []).append(name)

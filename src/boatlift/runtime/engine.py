@@ -295,6 +295,9 @@ class Engine(Protocol):
     def resident_bytes(self) -> Mapping[str, int]:
         """Return the memory of the engine's other processes on this computer, by what they are; from any thread."""
 
+    def page(self) -> str:
+        """Return the address of the engine's own page; empty if it has none."""
+
     def path(self, run: RunRef) -> Path:
         """Return where a run can be read."""
 

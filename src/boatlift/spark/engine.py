@@ -87,7 +87,7 @@ class SparkEngine:
         self._long_running = long_running
         self._job: LongRunningJob | None = None
         self._memory: StateMemory | None = None
-        self._spark_memory = SparkMemory()
+        self._spark_memory, self._page = SparkMemory(), spark.sparkContext.uiWebUrl or ""
         self._hastened = False
         self._announcements: list[Callable[[], None]] = []
         self._apart: Counter[str] = Counter()
@@ -330,6 +330,9 @@ class SparkEngine:
 
     def resident_bytes(self) -> Mapping[str, int]:
         return self._spark_memory.resident_bytes()
+
+    def page(self) -> str:
+        return self._page
 
     # -- steps --------------------------------------------------------------------------------------------------------
 

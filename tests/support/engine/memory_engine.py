@@ -311,6 +311,9 @@ class MemoryEngine:
     def resident_bytes(self) -> Mapping[str, int]:
         return {}
 
+    def page(self) -> str:
+        return ""
+
     def path(self, run: RunRef) -> Path:
         here = self._scratch / Path(run.name).name
         kept = self._store.local_path(run.name)

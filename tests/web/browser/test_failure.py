@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.browser, pytest.mark.spark]
 
+UI = ("--conf", "spark.ui.enabled=true", "--conf", "spark.ui.port=0")
 PROGRAM = """
 import os, pathlib, time
 import boatlift as bl
@@ -62,8 +64,10 @@ def shows(sink: Locator, step: int) -> None:
     sink.locator(".seen", has_text=str(step)).wait_for(timeout=60_000)
 
 
-def test_a_processor_whose_worker_is_killed_goes_back_alone(folder: Path, opened: Opens) -> None:
-    with begun(folder, "run", "failing:flow", "--store", "store") as process:
+def test_a_processor_whose_worker_is_killed_goes_back_alone_and_one_that_is_slow_is_the_bottleneck(
+    folder: Path, opened: Opens
+) -> None:
+    with begun(folder, "run", "failing:flow", "--store", "store", *UI) as process:
         log = folder / "store" / "log"
         until(lambda: process.poll() is not None or (log.exists() and any(log.iterdir())))
         assert process.poll() is None, process.communicate()
@@ -83,8 +87,13 @@ def test_a_processor_whose_worker_is_killed_goes_back_alone(folder: Path, opened
             screenshot(page, "replaying")
             put(folder, 9)
             shows(page.locator(".sink[data-sink=kept]"), 9)
+            for step in range(10, 14):
+                put(folder, step)
+            page.locator(".card[data-name=frail].bottleneck").wait_for(timeout=60_000)
+            assert page.locator(".card.bottleneck").count() == 1
+            screenshot(page, "bottleneck")
             (folder / "slow").unlink()
-            shows(page.locator(".sink[data-sink=other]"), 9)
+            shows(page.locator(".sink[data-sink=other]"), 13)
             page.locator(".state.good", has_text="running").wait_for(timeout=30_000)
             past = reader.document("steps")
             ((who, number, _, said),) = past["failures"]
@@ -102,7 +111,11 @@ def test_a_processor_whose_worker_is_killed_goes_back_alone(folder: Path, opened
             metrics = reader.ask("/metrics").body.decode()
             assert 'boatlift_steps_total{dataflow="failing",kind="replay",processor="frail"} 8.0' in metrics
             assert 'boatlift_recovery_seconds_count{cause="failure",dataflow="failing"} 1.0' in metrics
+            address = reader.document("status")["activity"]["page"]
+            assert page.locator(".spark").get_attribute("href") == address
+            with urllib.request.urlopen(f"{address}/jobs/", timeout=60) as answer:
+                assert "frail · step" in answer.read().decode()
             process.terminate()
             process.wait(60)
     status = json.loads(boatlift(folder, "status", "--store", "store", "--json").stdout)
-    assert status["sinks"] == {"kept": 9, "other": 9}
+    assert status["sinks"] == {"kept": 13, "other": 13}

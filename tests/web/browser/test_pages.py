@@ -22,6 +22,7 @@ from boatlift.storage.records.facts import StepDigest
 from boatlift.storage.records.records import Claim
 from support.any_connector import ANY
 from support.browser import Opens, go, screenshot
+from support.commands import exit_status
 from support.console import Reader, consoling
 from support.engine.hosts import open_store
 from support.engine.memory_engine import PROGRAM, recorded
@@ -129,18 +130,34 @@ def test_a_unit_says_which_options_of_its_policy_the_store_does_not_tell(reader:
         assert (page.locator(".details .untold").count() == 1) == unit["policy"].startswith("Lazy(")
 
 
-def test_what_if_says_what_explain_says_and_the_address_alone_keeps_the_choice(reader: Reader, opened: Opens) -> None:
+def costs_on_cards(page: Page) -> dict[str, tuple[bool, str]]:
+    """Whether each card is pressed, and its text; read at once, because a page that is drawn again has new cards."""
+    cards = page.evaluate(
+        """() => [...document.querySelectorAll(".card.unit")].map((card) =>
+            [card.dataset.name, card.ariaPressed === "true", card.querySelector(".cost").innerText])"""
+    )
+    return {name: (pressed, said) for name, pressed, said in cards}
+
+
+def test_what_if_says_what_explain_says_and_the_address_alone_gives_the_same(
+    planned: Path, reader: Reader, opened: Opens, capsys: pytest.CaptureFixture[str]
+) -> None:
     names = list(reader.document("status")["processors"])
     page = opened(reader.console.url)
-    for number in range(1, 3):
-        for failed in combinations(names, number):
-            go(page, f"failure/{','.join(failed)}")
-            pressed = [card.get_attribute("data-name") for card in page.locator(".card[aria-pressed=true]").all()]
-            assert sorted(filter(None, pressed)) == sorted(failed)
-            explained = reader.document(f"explain?fail={','.join(failed)}")["processors"]
-            rows = page.locator("section:has(h2:text('Where each goes back to')) tbody tr").all()
-            shown = {row.locator("th").inner_text(): row.locator("td").nth(1).inner_text() for row in rows}
-            assert shown == {name: f"{cost['steps']:,}" if cost["steps"] else "–" for name, cost in explained.items()}
+    for failed in (each for number in (1, 2, 3) for each in combinations(names, number)):
+        assert exit_status(["explain", "--store", str(planned), "--fail", ",".join(failed), "--json"]) in (0, None)
+        explained = json.loads(capsys.readouterr().out)["processors"]
+        go(page, f"failure/{','.join(failed)}")
+        cards = costs_on_cards(page)
+        assert {name for name, (pressed, _) in cards.items() if pressed} == set(failed)
+        for name, (_, said) in cards.items():
+            again = explained[name]["steps"]
+            nothing = "nothing again" if name in failed else "goes on"
+            assert f"· {again:,} again ·" in said if again else said == nothing, (failed, name, said)
+    last = costs_on_cards(page)
+    alone = opened(reader.console.url)  # the token stays in the tab
+    go(alone, f"failure/{','.join(failed)}")
+    assert costs_on_cards(alone) == last
     go(page, "failure")
     page.locator(f".card[data-name='{names[0]}']").click()
     page.wait_for_selector(f".card[data-name='{names[0]}'][aria-pressed=true]")

@@ -47,11 +47,18 @@ class Owner:
     def now() -> int:
         return time.time_ns() // 1_000_000
 
-    def reports(self, at: int = 0, **more: object) -> None:
-        """Report sums as they are so many milliseconds after the beginning."""
+    def reports(self, at: int = 0, step_since: int = 0, **more: object) -> None:
+        """Report sums as they are so many milliseconds after the beginning.
+
+        Args:
+            step_since: When the unit `sums` began the step that is under way; 0: none is.
+        """
+        until, since = (step_since, self._began + step_since) if step_since else (at, 0)
         units = {
             "clean": UnitSums(at // 100, at // 10, at // 10, at / 10),
-            "sums": UnitSums(at // 100, at // 10, 0, 0.9 * at, replaying=bool(more.pop("replaying", False))),
+            "sums": UnitSums(
+                until // 100, until // 10, 0, 0.9 * until, since, replaying=bool(more.pop("replaying", False))
+            ),
         }
         activity = ActivityReport(self._began, self._began + at, units)
         report = RunReport(self.now(), activity=activity, **more)  # type: ignore[arg-type]
@@ -105,6 +112,10 @@ def test_a_living_run_with_input_that_waits_a_bottleneck_and_a_standby(tmp_path:
         assert [each.get_attribute("data-name") for each in page.locator(".card.bottleneck").all()] == ["sums"]
         assert "8" in (page.locator(".queue").text_content() or "")
         screenshot(page, "owned")
+        owner.reports(14_000, step_since=10_000)
+        page.locator(".card[data-name=clean] .nums", has_text="100 rows/s").wait_for()
+        page.locator(".card[data-name=sums] .nums", has_not_text="rows/s").wait_for()
+        assert [each.get_attribute("data-name") for each in page.locator(".card.bottleneck").all()] == ["sums"]
         owner.reports(20_000, replaying=True)
         page.locator(".state.warn", has_text="running, replaying").wait_for()
         assert [each.get_attribute("data-name") for each in page.locator(".card.replaying").all()] == ["sums"]

@@ -1,15 +1,16 @@
 """Counters of a run: plain numbers, which the report of the run shows to `boatlift status`, the console and metrics.
 
 All begin at 0 with a run. Each number has one writer: the host's own thread, but for commits (one at a time for each
-sink) and the log's writer. Readers take them as they are at the moment, without a lock: of two numbers that change
-together, a reader may see one earlier than the other.
+sink), the beginning of a step (one at a time for each unit) and the log's writer. Readers take them as they are at the
+moment, without a lock: of two numbers that change together, a reader may see one earlier than the other.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
@@ -27,6 +28,7 @@ class UnitSums(msgspec.Struct):
     Attributes:
         rows, milliseconds: Of all its steps.
         fresh: The rows among them that came from sources for the first time.
+        since: When the step that is under way began, in milliseconds since 1970; 0 if none is.
         replaying: It has still to execute steps that were executed before a failure.
         replayed: The steps among all that were executed before a failure.
         rows_out: The rows that its steps have emitted.
@@ -43,6 +45,7 @@ class UnitSums(msgspec.Struct):
     rows: int = 0
     fresh: int = 0
     milliseconds: float = 0.0
+    since: int = 0
     replaying: bool = False
     replayed: int = 0
     rows_out: int = 0
@@ -166,6 +169,15 @@ class Counters:
         self.log = LogSums()
         self.recoveries = {cause: 1, "failure": 0}
         self.furthest: dict[str, int] = {}
+
+    @contextmanager
+    def under_way(self, unit: str) -> Iterator[None]:
+        """Note that a step of a unit is under way until the end of the block; the step's own thread."""
+        self.units[unit].since = self._clock()
+        try:
+            yield
+        finally:
+            self.units[unit].since = 0
 
     def stepped(self, step: Progress) -> None:
         """Count a step of a unit."""

@@ -63,6 +63,7 @@ class ActivityReport(msgspec.Struct, frozen=True):
         sources: What each source has given.
         recoveries: Cause (`start`, `takeover` or `failure`) to the number of recoveries.
         recovered: Cause to the durations of those that are over.
+        page: The address of the engine's own page; empty if it has none.
     """
 
     began: int
@@ -75,6 +76,7 @@ class ActivityReport(msgspec.Struct, frozen=True):
     recoveries: Mapping[str, int] = {}
     process: ProcessSums = ProcessSums()
     recovered: Mapping[str, Durations] = {}
+    page: str = ""
 
 
 class RunReport(msgspec.Struct, frozen=True):
@@ -185,6 +187,7 @@ class RunReports:
             counted.recoveries,
             process_sums(self._engine.bytes_in_memory(), self._engine.resident_bytes()),
             self._events.recoveries,
+            self._engine.page(),
         )
 
     def _journalise(self, activity: ActivityReport) -> None:

@@ -88,7 +88,7 @@ class StepRuns:
             if not self._is_current(order):
                 return list
             try:
-                with self._watched(order):
+                with self._watched(order), self._counters.under_way(order.processor):
                     results = self._engine.run(order)
                 for sinks, result in zip(held, results, strict=False):
                     self._commits.compare(order.processor, sinks, result)

@@ -224,6 +224,9 @@ class EvolvingEngine:
     def resident_bytes(self) -> Mapping[str, int]:
         return {}
 
+    def page(self) -> str:
+        return ""
+
     def path(self, run: RunRef) -> Path:
         return Path(run.name).relative_to("runs")
 

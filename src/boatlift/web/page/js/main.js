@@ -129,6 +129,7 @@ function head() {
       ),
     ),
     h("span", { class: "space" }),
+    sparksPage(status),
     h(
       "span",
       { class: `live${live ? " on" : ""}`, title: live ? "news come as they happen" : "the page is not connected" },
@@ -137,6 +138,13 @@ function head() {
     theme,
   );
   document.title = `${status.dataflow}: ${state} · Boatlift`;
+}
+
+// The report may be anybody's: no other scheme becomes a link.
+function sparksPage({ state, activity }) {
+  if (!["alive", "stuck"].includes(state) || !/^https?:\/\//.test(activity?.page ?? "")) return null;
+  const title = "Spark's own page: its jobs are named after steps";
+  return h("a", { class: "spark", href: activity.page, target: "_blank", rel: "noopener noreferrer", title }, "Spark ↗");
 }
 
 // The owner says which units execute steps of before a failure.

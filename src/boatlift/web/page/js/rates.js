@@ -9,7 +9,10 @@ export function ratesOf({ state, activity }) {
     const seconds = (activity.at - before.at) / 1000,
       was = before.units;
     rates = Object.fromEntries(
-      Object.entries(activity.units).map(([name, now]) => [name, rate(now, was[name], seconds)]),
+      Object.entries(activity.units).map(([name, now]) => [
+        name,
+        { ...rate(now, was[name], seconds), busy: busy(now, activity.at, was[name], before.at, seconds) },
+      ]),
     );
   }
   if (!before || activity.at > before.at || activity.began !== before.began) before = activity;
@@ -23,7 +26,12 @@ function rate(now, was, seconds) {
     steps: done / seconds,
     rows: more("rows") / seconds,
     fresh: more("fresh") / seconds,
-    busy: Math.max(0, Math.min(1, more("milliseconds") / 1000 / seconds)),
     milliseconds: done ? more("milliseconds") / done : null,
   };
+}
+
+// A step may take longer than the time between two reports: what it has taken so far counts.
+function busy(now, at, was, then, seconds) {
+  const worked = (sums, until) => (sums ? sums.milliseconds + (sums.since && Math.max(0, until - sums.since)) : 0);
+  return Math.max(0, Math.min(1, (worked(now, at) - worked(was, then)) / 1000 / seconds));
 }
