@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, NewPartitions
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, NewPartitions, OffsetSpec
 
 import boatlift as bl
 from boatlift.connectors.kafka import source
@@ -130,6 +130,10 @@ def test_a_range_that_ends_with_rows_that_were_aborted_comes_to_its_end(
         producer.produce(topic, value)
         assert producer.flush(PATIENCE) == 0
     aborted.abort_transaction()
+    admin, whole = AdminClient(plain(kafka_broker)), TopicPartition(topic, 0)
+    committed = {"isolation_level": IsolationLevel.READ_COMMITTED}
+    # The call returns before the broker has written the marker of the end.
+    until(lambda: admin.list_offsets({whole: OffsetSpec.latest()}, **committed)[whole].result(PATIENCE).offset == 2)
     made = source(kafka_broker.bootstrap, topic=topic)
     (position,), _ = drain(made, made.start())
     assert [(r["start"], r["end"]) for r in position["ranges"]] == [(0, 2)]
