@@ -131,7 +131,7 @@ ROWS: dict[str, list[tuple[str, str, str, str]]] = {
         ("Age of the oldest input", "boatlift_source_oldest_seconds" + OF, "{{source}}", "s"),
         ("Input that waits", "boatlift_source_waiting" + OF, "{{source}} {{unit}}", "short"),
         ("Age of the watermark", f"time() - boatlift_watermark_timestamp_seconds{OF_PROCESSOR}", "{{processor}}", "s"),
-        ("Pushes", _rate("boatlift_push_requests_total", "source, status"), "{{source}} {{status}}", "reqps"),
+        ("Pushes", _rate("boatlift_push_seconds_count", "source, status"), "{{source}} {{status}}", "reqps"),
         ("Pushes, p99", _quantile("boatlift_push_seconds", "source, status"), "{{source}} {{status}}", "s"),
         ("Visible step", "boatlift_sink_visible_step" + OF, "{{sink}}", "none"),
         ("Rows that become visible", _rate("boatlift_sink_rows_total", "sink"), "{{sink}}", "rowsps"),
@@ -235,11 +235,16 @@ def dashboard() -> dict[str, Any]:
     }
 
 
+def series_of(name: str, metric: Metric) -> list[str]:
+    """Return the series of a metric that expressions may name."""
+    return [f"{name}_bucket", f"{name}_count"] if metric.kind is MetricKind.HISTOGRAM else [name]
+
+
 def named_in(expression: str) -> list[Metric]:
     """Return the metrics of the table that an expression of PromQL names."""
     found = []
     for name, metric in NAMED.items():
-        series = [f"{name}_bucket"] if metric.kind is MetricKind.HISTOGRAM else [name]
+        series = series_of(name, metric)
         if any(f"{each}{after}" in f"{expression} " for each in series for after in "{[ )"):
             found.append(metric)
     return found

@@ -69,10 +69,9 @@ def test_a_run_is_scraped_and_says_what_the_status_says(
         def at_rest() -> Scrape | None:
             """A scrape once all is done, and the run has reported it: then nothing moves any more."""
             found = Scrape(running)
-            done = found.values.get(("boatlift_steps_total", "new", "pages")) == STEPS
-            return (
-                found if done and found.values.get(("boatlift_sink_steps_total", "written", "kept")) == STEPS else None
-            )
+            done = [("boatlift_steps_total", "new", "pages"), ("boatlift_sink_steps_total", "written", "kept")]
+            looked = found.values.get(("boatlift_process_resident_bytes", "workers"))  # now and then
+            return found if looked and all(found.values.get(each) == STEPS for each in done) else None
 
         until(lambda: bl.status("store").activity)
         found = until(at_rest)
@@ -137,18 +136,20 @@ def test_a_run_that_takes_pushes_tells_how_they_were_answered(spark: SparkSessio
             urllib.request.urlopen(urllib.request.Request(where[0], b'{"id": %d}' % number), timeout=60).close()
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(urllib.request.Request(where[0], b'{"id": "x"}'), timeout=60)
+        with pytest.raises(urllib.error.HTTPError, match="404"):  # no push of this source
+            urllib.request.urlopen(urllib.request.Request(f"{where[0]}s", b'{"id": 4}'), timeout=60)
 
         def all_told() -> Scrape | None:
             found = Scrape(running)
-            counts = [found.values.get(("boatlift_push_requests_total", "pushed", each)) for each in ("200", "400")]
+            counts = [found.values.get(("boatlift_push_seconds_count", "pushed", each)) for each in ("200", "400")]
             return found if counts == [3, 1] else None
 
         until(lambda: bl.status(tmp_path / "store").activity)
         found = until(all_told)
     finally:
         running.stop()
-    assert found["boatlift_push_seconds_count", "pushed", "200"] == 3
     assert found["boatlift_push_seconds_sum", "pushed", "200"] > 0
+    assert ("boatlift_push_seconds_count", "pushed", "404") not in found.values
 
 
 def test_a_console_that_cannot_be_served_starts_nothing(spark: SparkSession, tmp_path: Path) -> None:

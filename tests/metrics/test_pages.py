@@ -12,7 +12,7 @@ import yaml
 
 from boatlift.console.serve import AT
 from boatlift.metrics.table import NAMED, MetricKind
-from scripts.metrics_pages import ALERTS, DASHBOARD, PAGE, RULES, alerts, dashboard, metrics_page, named_in
+from scripts.metrics_pages import ALERTS, DASHBOARD, PAGE, RULES, alerts, dashboard, metrics_page, named_in, series_of
 
 MADE = json.loads(DASHBOARD.read_text(encoding="utf-8"))
 PANELS = {each["title"]: each for each in MADE["panels"] if each["type"] != "row"}
@@ -54,9 +54,7 @@ def test_an_expression_is_promql_over_metrics_of_the_table(title: str) -> None:
     expression = EXPRESSIONS[title]
     assert parsed(expression)
     named = set(re.findall(r"boatlift_\w+", expression))
-    series = {
-        name if metric.kind is not MetricKind.HISTOGRAM else f"{name}_bucket": metric for name, metric in NAMED.items()
-    }
+    series = {each: metric for name, metric in NAMED.items() for each in series_of(name, metric)}
     assert named
     assert named <= set(series)
     assert {series[each] for each in named} == set(named_in(expression))

@@ -153,7 +153,6 @@ def _of_run(status: DataflowStatus, done: ActivityReport) -> Iterator[Sample]:
         for reason, seconds in given.held.items():
             yield _sample("source_held_seconds_total", seconds, source, reason)
         for status_code, durations in given.requests.items():
-            yield _sample("push_requests_total", sum(durations.counts), source, status_code)
             yield _sample("push_seconds", durations, source, status_code)
         yield _sample("source_unreachable", int(given.unreachable), source)
     for name, unit in done.units.items():

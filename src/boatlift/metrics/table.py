@@ -111,10 +111,8 @@ TABLE = (
     Metric("boatlift_source_held_seconds_total", _C, ("source", "reason"), "source.held.time", "s",
            "The time for which the source was asked for nothing, since too many steps or bytes waited behind it; by a "
            "look every two seconds"),
-    Metric("boatlift_push_requests_total", _C, ("source", "status"), "push.requests", "{request}",
-           "Pushes by HTTP that were answered, by the status of the answer"),
     Metric("boatlift_push_seconds", _H, ("source", "status"), "push.duration", "s",
-           "From the head of a push to its answer"),
+           "From the head of a push by HTTP to its answer, by the status of the answer"),
     Metric("boatlift_source_unreachable", _G, _SOURCE, "source.unreachable", "1", "1 while no poll succeeds"),
     # Of processors: units, and, of failures, sinks too.
     Metric("boatlift_steps_total", _C, ("processor", "kind"), "steps", "{step}", "Executed steps: new or replay"),

@@ -110,7 +110,7 @@ class Server(HttpServer):
         return f"{super().url}/{self._source}"
 
     async def _answer(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
-        if scope["method"] == "POST":
+        if (scope["method"], scope["path"]) == ("POST", f"/{self._source}"):
             send = self._counted(send)
         whole = WholeBody(scope, receive, send)
         try:
