@@ -59,8 +59,11 @@ def _flow() -> bl.Dataflow:
     flow = bl.Dataflow("seen", tick="1 second")
     rows_of(flow)
     flow.tick.sink("ticks_out", bl.parquet("out/ticks"))
-    for name, query in QUERIES.items():
-        flow.sql(name, query, now="2 seconds", policy=bl.Lazy(every=3)).sink(f"{name}_out", bl.parquet(f"out/{name}"))
+    text = "".join(f"CREATE VIEW {name} AS {query};\n" for name, query in QUERIES.items())
+    Path("views.sql").write_text(text, encoding="utf-8")
+    views = flow.sql_file("views.sql", now=dict.fromkeys(QUERIES, "2 seconds"), policy=bl.Lazy(every=3))
+    for name, view in views.items():
+        view.sink(f"{name}_out", bl.parquet(f"out/{name}"))
     by_age = flow.view("by_age", _by_age, now="2 seconds")
     by_age.sink("by_age_out", bl.parquet("out/by_age"))
     return flow
@@ -165,7 +168,16 @@ WRONG: dict[str, tuple[Callable[[bl.Dataflow], bl.Stream], str]] = {
         lambda flow: flow.sql("x", "SELECT k FROM rows WHERE at > now() - INTERVAL 1 HOUR", now="1 minute"),
         "leave now= out",
     ),
+    "another view of a file": (
+        lambda flow: _of_file(flow, now={"ages": "2 seconds"}),
+        r"now= names ages, where views.sql has the views age$",
+    ),
 }
+
+
+def _of_file(flow: bl.Dataflow, **options: Any) -> bl.Stream:
+    Path("views.sql").write_text(f"CREATE VIEW age AS {QUERIES['age']};", encoding="utf-8")
+    return flow.sql_file("views.sql", **options)["age"]
 
 
 @pytest.mark.parametrize("name", WRONG)

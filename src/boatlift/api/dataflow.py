@@ -217,24 +217,32 @@ class Dataflow(ProcessorGraph):
         *,
         policy: Lazy | Eager | History | None = None,
         deterministic: bool | None = None,
+        now: Mapping[str, str] | None = None,
     ) -> dict[str, Stream]:
         """Add the views of a file of `CREATE VIEW name AS query;` statements; return them by name.
 
         Args:
             path: The file, in UTF-8.
             policy, deterministic: Of each view; see `sql`.
+            now: View to the period of its `now()`; see `sql`.
 
         Raises:
-            InvalidError: `[BAD_VIEW]` the file cannot be read, or has another statement; else as `sql`.
+            InvalidError: `[BAD_VIEW]` the file cannot be read, or has another statement; `[BAD_OPTION]` `now` names a
+                view that it does not have; else as `sql`.
 
         Examples:
             >>> Path("views.sql").write_text("CREATE VIEW late AS SELECT origin FROM flights WHERE arr_delay > 60;")
             68
             >>> late = flow.sql_file("views.sql")["late"]
         """
+        queries, periods = views_of(path), now or {}
+        if strange := sorted(set(periods) - set(queries)):
+            raise InvalidError(
+                "BAD_OPTION", f"now= names {', '.join(strange)}, where {path} has the views {', '.join(queries)}"
+            )
         return {
-            name: self.sql(name, query, policy=policy, deterministic=deterministic)
-            for name, query in views_of(path).items()
+            name: self.sql(name, query, policy=policy, deterministic=deterministic, now=periods.get(name))
+            for name, query in queries.items()
         }
 
     def view(
