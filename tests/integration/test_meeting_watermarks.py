@@ -192,10 +192,10 @@ def test_before_the_first_row_of_a_stream_the_clock_is_its_time(spark: SparkSess
     flow = bl.Dataflow("silent", tick="1 second")
     Path("silent_rows").mkdir()
     Path("busy_rows").mkdir()
-    silent = rows_of(flow, "silent_rows").with_watermark("silent", "at", "0 seconds", idle_after="1 second")
+    silent = rows_of(flow, "silent_rows").with_watermark("silent", "at", "0 seconds", idle_after="5 seconds")
     silent.sink("out", bl.parquet("out"))
     running = bl.start(flow, "store", spark=spark)
-    until(lambda: len(steps_of("out")) >= 4, ANSWERED)
+    until(lambda: len(steps_of("out")) >= 12, 2 * ANSWERED)  # each tick a second behind the one before
     running.stop()
     times = bl.status("store").event_times["silent"]
     assert times.idle
