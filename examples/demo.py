@@ -19,7 +19,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from under_attack import HERE, OUTPUT, WrongError, exact, rows_of, run, say, verify
+from under_attack import HERE, OUTPUT, WrongError, exact, rows_of, run, say, verify, watchable
 
 ATTACKS = (
     (
@@ -43,14 +43,15 @@ def main() -> None:
     began = time.monotonic()
     try:
         weeks, queries = prepare()
-        attack(weeks, queries)
+        with watchable(FOLDER):
+            attack(weeks, queries)
         verdict(weeks, queries)
     except WrongError as wrong:
         print(f"demo failed: {wrong}")
         sys.exit(1)
     say(f"{time.monotonic() - began:.0f} s in all; look for yourself:")
     print(f"  sqlite3 {FOLDER}/answers.db 'SELECT * FROM answers WHERE fit_median IS NOT NULL LIMIT 5'")
-    for command in ("status", "explain", "gc", "log", "checkpoints", "verify"):
+    for command in ("status", "console", "explain", "gc", "log", "checkpoints", "verify"):
         print(f"  .venv/bin/boatlift {command} --store {FOLDER}/store")
     print("demo passed")
 

@@ -8,11 +8,14 @@ import sqlite3
 import struct
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["HERE", "OUTPUT", "WrongError", "exact", "rows_of", "run", "say", "verify"]
+__all__ = ["HERE", "OUTPUT", "WrongError", "exact", "rows_of", "run", "say", "verify", "watchable"]
 
 HERE = Path(__file__).resolve().parent
 OUTPUT = HERE.parent / "demo-output"
@@ -28,6 +31,32 @@ class WrongError(Exception):
 def say(text: str) -> None:
     """Print a line about the progress of the demo."""
     print(f"• {text}", flush=True)
+
+
+@contextmanager
+def watchable(folder: Path) -> Iterator[None]:
+    """Serve a page about a store, from when there is one to the end of the block, through all deaths of its owner."""
+    over = threading.Event()
+
+    def serve() -> None:
+        log = folder / "store" / "log"
+        while not (log.exists() and any(log.iterdir())):
+            if over.wait(0.2):
+                return
+        command = [sys.executable, "-m", "boatlift.console", "console", "--store", str(folder / "store"), "--quiet"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            say(f"  watch it in a browser: {process.stdout.readline().strip()}")
+            over.wait()
+            process.terminate()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def run(folder: Path, flow: str, at: str | None = None, *, evolve: str = "", rewind: str = "") -> bool:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from support.engine.hosts import open_store, run
+from support.engine.memory_engine import MemoryEngine, World
+from support.waiting import until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WEEKS = 53
@@ -44,6 +51,36 @@ def test_a_bar_shows_the_weeks_and_the_kills_among_them(
         assert bar.count("█") + bar.count("·") == WEEKS
         assert f" {bar.count('█')} of {WEEKS} weeks" in bar
     assert printed.count("SIGKILL as ") == len(demo.ATTACKS)
+
+
+def test_a_store_can_be_watched_as_soon_as_it_is_there(
+    demo: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import under_attack
+
+    printed = ""
+
+    def address() -> re.Match[str] | None:
+        nonlocal printed
+        printed += capsys.readouterr().out
+        return re.search(r"in a browser: (http://127\.0\.0\.1:\d+/)#token=", printed)
+
+    with under_attack.watchable(tmp_path):
+        run(MemoryEngine(World()), open_store(tmp_path / "store"))
+        found = until(address)
+        assert found
+        with urllib.request.urlopen(found[1], timeout=60) as answer:
+            assert b"Boatlift" in answer.read()
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(found[1], timeout=60)
+
+
+def test_where_no_store_comes_nothing_is_watched(demo: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import under_attack
+
+    with under_attack.watchable(tmp_path):
+        pass
+    assert capsys.readouterr().out == ""
 
 
 def test_a_run_that_takes_long_says_what_it_does(
