@@ -44,6 +44,8 @@ RUN_BY = {
     "curl": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
     "asked = bl.push": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
     "stock = flow.source": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
+    'bl.sql(flow, "store", "INSERT': "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
+    "boatlift sql shop:flow": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
     "running = bl.start": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
     "flow.sql": "test_views_give_what_is_said",
     "prices = flow.source": "test_rows_that_go_give_what_is_said",

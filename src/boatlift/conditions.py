@@ -384,6 +384,12 @@ CONDITIONS: dict[str, Condition] = {
         "a query reads a processor whose state has not all of its rows, or several without a checkpoint at one step",
         "keep the rows in an aggregate; or ask later, or give the aggregates one policy",
     ),
+    "QUERY_TIMEOUT": Condition(
+        "UnavailableError",
+        "a query over what a dataflow keeps took longer than its timeout, and was ended",
+        "ask for less, as for some keys, or give it a longer timeout (`bl.sql(…, timeout=)`, --timeout)",
+        retry=Retry.STOP,
+    ),
     "INPUT_UNAVAILABLE": Condition(
         "UnavailableError",
         "the system that a source reads cannot be reached",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import socket
 import sqlite3
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
+from support.commands import exit_status
 from support.pages import blocks
 from support.waiting import until
 
@@ -30,7 +32,8 @@ def test_pushes_from_python_and_by_curl_are_answered_as_is_printed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert shutil.which("curl"), "the page's commands are curl's: install it"
-    source, pushing, keyed, answering = blocks("Push rows", "python")
+    source, pushing, inserting, keyed, answering = blocks("Push rows", "python")
+    (typed_insert,) = blocks("Push rows", "sh")
     typed, asking = blocks("Push rows", "")
     with closing(socket.socket()) as free, closing(socket.socket()) as other:
         free.bind(("127.0.0.1", 0))
@@ -52,6 +55,13 @@ def test_pushes_from_python_and_by_curl_are_answered_as_is_printed(
         names["flow"].push("stock", [{"item": "lock", "pieces": 1}])
         exec(compile(keyed.text.rpartition("# ")[2], "a page", "exec"), names)
         until(lambda: names["running"].status().state == "alive" and boats() == [("boat", 3)])
+        monkeypatch.setattr("boatlift.api.named.load_flow", lambda *_: names["flow"])
+        monkeypatch.setattr("boatlift.api.named.check_flow", lambda _: None)
+        exec(compile(inserting.text, "a page", "exec"), names)
+        assert exit_status(shlex.split(typed_insert.text)[1:]) == 0
+        until(lambda: boats() == [("boat", 6)] and names["flow"].pushed("orders", "4715") is not None)
+        names["flow"].push("stock", [{"item": "boat", "pieces": 3}])
+        until(lambda: boats() == [("boat", 3)])
         for command, answer in re.findall(r"^(curl.+)\n# (.+)$", asking.text, re.MULTILINE):
             command = command.partition("   ")[0].replace("8081", to_ask)
             done = subprocess.run(["sh", "-ec", command], capture_output=True, text=True, check=True)
@@ -60,5 +70,7 @@ def test_pushes_from_python_and_by_curl_are_answered_as_is_printed(
         names["running"].stop()
     bl.run(names["flow"], "store", available_now=True)  # rows that were recorded, and not taken before the stop
     taken = pq.read_table(tmp_path / "taken").to_pylist()
-    assert sorted((row["id"], row["item"], row["price"]) for row in taken) == [(1, "boat", 9.5), (2, "lock", 1.5)]
+    assert sorted((row["id"], row["item"], row["price"]) for row in taken) == [
+        (1, "boat", 9.5), (2, "lock", 1.5), (3, "oar", 4.5), (4, "rope", 2.0), (5, "sail", None),
+    ]  # fmt: skip
     assert boats() == [("boat", 3)]

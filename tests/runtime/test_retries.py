@@ -66,6 +66,7 @@ def test_every_error_that_may_pass_says_whether_a_step_is_tried_again() -> None:
         "MEMORY_FULL",
         "NEGATIVE_WEIGHT",
         "PLAN_REFUSED",
+        "QUERY_TIMEOUT",
         "RUN_DIED",
         "SINK_LOCKED",
         "SINK_REFUSED",

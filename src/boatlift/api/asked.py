@@ -8,10 +8,11 @@ the same step. The owner may delete runs meanwhile: the query then begins again 
 from __future__ import annotations
 
 import re
+import secrets
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,12 +25,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType
 
 from boatlift.api.dataflow import Dataflow
+from boatlift.api.inserted import Insertion, Insertions, insertion_of, new_key, refused
 from boatlift.api.registry import ON_SPARK
 from boatlift.api.sql_text import NO_CODE, tables_in
 from boatlift.connectors.kit import checked_options
 from boatlift.dataflow import Plan
 from boatlift.dataflow.columns import WEIGHT
-from boatlift.errors import DataError, InvalidError
+from boatlift.errors import DataError, InvalidError, UnavailableError
 from boatlift.processes.environment import java_settings
 from boatlift.processes.jvm import raising_jvm_died
 from boatlift.processes.worker_pools import pass_credentials, session_beside
@@ -58,6 +60,12 @@ from boatlift.times import IDENTITY, last_number, maximal_of
 ATTEMPTS = 10
 """The most times that a query begins again because the owner has deleted runs meanwhile."""
 
+ASK_SECONDS = 600.0
+"""The longest time for a query, unless another one is given."""
+
+CANCEL_SECONDS = 0.1
+"""From one cancellation of a late query's jobs to the next."""
+
 _QUERY = re.compile(r"\s*(\(\s*)*(select|with|values|from|table)\b", re.IGNORECASE)
 
 _CTE = re.compile(r"(\w+)\s+as\s*\(", re.IGNORECASE)
@@ -76,7 +84,7 @@ class QueryAnswer:
     """The answer to a query.
 
     Attributes:
-        rows: The rows.
+        rows: The rows; of an `INSERT INTO` one, with the receipt: source, key, rows, repeated, stable.
         steps: Each table of the query to its step that the rows show; -1 before the first.
     """
 
@@ -120,14 +128,32 @@ class KeptTables:
         if self._own:
             self._program.close()
 
-    def ask(self, store: Store, query: str) -> QueryAnswer:
-        """Answer a query.
+    def ask(self, store: Store, query: str, key: str | None = None, timeout: float = ASK_SECONDS) -> QueryAnswer:
+        """Answer a query, or let the owner record the rows of an `INSERT INTO`; arguments as for `sql`.
 
         Raises:
             InvalidError: `[BAD_OPTION]` the text is no query; `[NOT_KEPT]` a processor in it keeps no rows, or has no
                 checkpoint at the step of the others.
             DataError: `[PROGRAM_CHANGED]` the store is of another program; `[CORRUPT]`.
         """
+        seconds: object = timeout
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
+            raise InvalidError("BAD_OPTION", f"timeout={timeout!r}: it must be a number of seconds above 0")
+        if (insertion := insertion_of(query)) is not None:
+            return self._insert(store, insertion, new_key() if key is None else key, timeout)
+        if key is not None:
+            raise InvalidError("BAD_OPTION", "key names the rows of an INSERT INTO, and this is none: omit it")
+        return self._asked_of(store, query, timeout)
+
+    def _insert(self, store: Store, insertion: Insertion, key: str, timeout: float) -> QueryAnswer:
+        insertions = Insertions(self._spark, self._plan)
+        insertions.check(insertion)
+        found = self._asked_of(store, insertion.query, timeout)
+        source, receipt = insertions.push(store, insertion, found.rows, key, timeout)
+        told = {"source": source, "key": key, "rows": receipt.rows, "repeated": receipt.repeated}
+        return QueryAnswer(pa.Table.from_pylist([{**told, "stable": receipt.stable}]), found.steps)
+
+    def _asked_of(self, store: Store, query: str, timeout: float) -> QueryAnswer:
         if not isinstance(store, LocalStore) and not str(self._spark.sparkContext.master).startswith("local"):
             raise InvalidError(
                 "BAD_OPTION",
@@ -135,7 +161,7 @@ class KeptTables:
             )
         code = NO_CODE.sub(" ", query)
         if _QUERY.match(code) is None or _WRITES.search(code):
-            raise InvalidError("BAD_OPTION", f"{query.strip()[:60]!r} is no query: begin with SELECT, WITH or FROM")
+            raise refused(query)
         own = {name.lower() for name in _CTE.findall(code)}
         named = [name for name in dict.fromkeys(tables_in(query)) if name not in own]
         known = {name.lower(): name for name in self._plan.processors if name not in self._plan.sinks}
@@ -147,14 +173,16 @@ class KeptTables:
         for last in [*[False] * ATTEMPTS, True]:
             log.refuse_other_program(Claim("", 0, 0, dict(self._program.identity), {}), recorded_as_claimed)
             try:
-                return self._answer(store, log.history, query, tables)
+                return self._answer(store, log.history, query, tables, timeout)
             except DataError:
                 states, log = log.history.live_records.states, Log.open(store, self._plan.dataflow)
                 if last or all(log.history.live_records.states.get(each) == states.get(each) for each in keepers):
                     raise  # else the owner has deleted runs meanwhile, and the log names others
         raise AssertionError
 
-    def _answer(self, store: Store, history: LogHistory, query: str, tables: Sequence[str]) -> QueryAnswer:
+    def _answer(
+        self, store: Store, history: LogHistory, query: str, tables: Sequence[str], timeout: float
+    ) -> QueryAnswer:
         steps, states = _states(history, list(dict.fromkeys(map(self._keeper, tables))))
         shown = {name: steps[self._keeper(name)] for name in tables}
         tasks = {name: self._task(store, name, states[name]) for name in tables if name in self._rows}
@@ -166,7 +194,7 @@ class KeptTables:
             for name in tables
             if name in self._tables
         }
-        return QueryAnswer(self._computed(query, {**tasks, **of_lookups}), shown)
+        return QueryAnswer(self._computed(query, {**tasks, **of_lookups}, timeout), shown)
 
     def _keeper(self, table: str) -> str:
         """Return the processor whose state has the rows of a table."""
@@ -226,7 +254,7 @@ class KeptTables:
                 numbers[number] = name
             return session, lookups, dict(numbers)
 
-    def _computed(self, query: str, tasks: Mapping[str, TableTask]) -> pa.Table:
+    def _computed(self, query: str, tasks: Mapping[str, TableTask], timeout: float) -> pa.Table:
         pass_credentials(self._spark.sparkContext)
         session = session_beside(self._spark, {"spark.sql.adaptive.enabled": "true"})
         for name, task in tasks.items():
@@ -234,7 +262,7 @@ class KeptTables:
             columns = self._rows[name].staged if name in self._rows else self._tables[name][1].columns
             self._show(name, slots.mapInArrow(task, columns))
         try:
-            with unsealing(session.sparkContext):
+            with _ended_after(session, timeout), unsealing(session.sparkContext):
                 return session.sql(query).toArrow()
         except TaskFailedError as failed:
             raise failed.error from failed
@@ -253,9 +281,54 @@ class KeptTables:
         )
 
 
+@contextmanager
+def _ended_after(session: SparkSession, seconds: float) -> Iterator[None]:
+    """Cancel the jobs of a query, which it begins in the block, after so many seconds.
+
+    Raises:
+        UnavailableError: `[QUERY_TIMEOUT]`.
+    """
+    context, tag = session.sparkContext, f"boatlift-query-{secrets.token_hex(8)}"
+    is_late, ended = threading.Event(), threading.Event()
+
+    def cancel() -> None:
+        if not ended.wait(seconds):
+            is_late.set()
+        while not ended.wait(CANCEL_SECONDS):  # a job that begins later is not cancelled by an earlier call
+            context.cancelJobsWithTag(tag)
+
+    context.addJobTag(tag)
+    threading.Thread(target=cancel, name="boatlift-query", daemon=True).start()
+    try:
+        yield
+    except Exception as error:
+        if is_late.is_set():
+            raise UnavailableError(
+                "QUERY_TIMEOUT",
+                f"the query was ended after {seconds:g} s: ask for less, as for some keys, or give it a longer timeout "
+                "(--timeout)",
+            ) from error
+        raise
+    finally:
+        ended.set()
+        context.removeJobTag(tag)
+
+
 @checked_options("bl.sql")
-def sql(flow: Dataflow, store: str | Path | Store, query: str, *, spark: SparkSession | None = None) -> QueryAnswer:
-    """Ask what a dataflow keeps, beside its run, behind it, or after its death.
+def sql(
+    flow: Dataflow,
+    store: str | Path | Store,
+    query: str,
+    *,
+    key: str | None = None,
+    timeout: float = ASK_SECONDS,
+    spark: SparkSession | None = None,
+) -> QueryAnswer:
+    """Ask what a dataflow keeps, beside its run, behind it, or after its death; or insert rows into a source of it.
+
+    `INSERT INTO source VALUES …`, or `SELECT …` of tables, is a push to a source of `bl.push`: the process that runs
+    the dataflow records the rows, all or none, before the call returns. A value of another type is refused, and so is
+    a number that would lose digits; a decimal in a FLOAT or DOUBLE is the nearest value.
 
     Tables are streams by `stream.materialize`, aggregates by key (`group_by(…).agg`), `top_n`, `upserts` and views
     that keep their rows, as their newest common checkpoint has them. A table of a lookup is the rows that the lookup
@@ -264,12 +337,17 @@ def sql(flow: Dataflow, store: str | Path | Store, query: str, *, spark: SparkSe
     Args:
         flow: The dataflow.
         store: Its store, as for `bl.run`.
-        query: A query in Spark's SQL, over its processors.
+        query: A query in Spark's SQL, over its processors, or an `INSERT INTO` with one.
+        key: Of an `INSERT INTO`: a name of this statement. Repeated with its key, it is taken once, also if its query
+            would find other rows by then. If not given, one is made, which the answer and errors have.
+        timeout: The longest time in seconds for the query; then, again, for the owner to record its rows.
         spark: The session; if not given, the active one, or a new one.
 
     Raises:
-        InvalidError: `[STORE_NOT_FOUND]`; `[NOT_KEPT]` a processor keeps no rows; `[BAD_OPTION]` the text is no query.
-        DataError: `[PROGRAM_CHANGED]` the store is of another program.
+        InvalidError: `[STORE_NOT_FOUND]`; `[NOT_KEPT]` a processor keeps no rows; `[BAD_OPTION]` the text is no query;
+            `[KEY_REUSED]` another statement, or a push, had the key.
+        DataError: `[PROGRAM_CHANGED]` the store is of another program; `[BAD_ROW]` rows do not fit the source.
+        UnavailableError: `[QUERY_TIMEOUT]`; `[NOT_RUNNING]`, `[OWNER_UNREACHABLE]` no run takes the rows.
         pyspark.errors.AnalysisException: Spark refuses the query.
 
     Examples:
@@ -284,7 +362,7 @@ def sql(flow: Dataflow, store: str | Path | Store, query: str, *, spark: SparkSe
     with raising_jvm_died():
         tables = KeptTables(found, planned)
         try:
-            return tables.ask(opened, query)
+            return tables.ask(opened, query, key, timeout)
         finally:
             tables.close()
 

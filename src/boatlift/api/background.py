@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary, ref
 
 from pyspark.sql import SparkSession
 
-from boatlift.api.asked import KeptTables, QueryAnswer
+from boatlift.api.asked import ASK_SECONDS, KeptTables, QueryAnswer
 from boatlift.api.dataflow import Dataflow
 from boatlift.api.reports import status
 from boatlift.api.running import beside, host_of, opened_store, prepared
@@ -104,11 +104,11 @@ class Running:
             raise InvalidError("BAD_OPTION", "status() reads a store by its place: start with store='FOLDER'")
         return status(self._store)
 
-    def sql(self, query: str) -> QueryAnswer:
-        """Ask what the dataflow keeps, as `bl.sql` does."""
+    def sql(self, query: str, *, key: str | None = None, timeout: float = ASK_SECONDS) -> QueryAnswer:
+        """Ask what the dataflow keeps, or insert rows into a source, as `bl.sql` does."""
         with raising_jvm_died():
             self._tables = self._tables or KeptTables(self._spark, self._planned)
-            return self._tables.ask(opened_store(self._store, create=False), query)
+            return self._tables.ask(opened_store(self._store, create=False), query, key, timeout)
 
     def stop(self) -> None:
         """Stop the dataflow cleanly, and wait for its end; raise the error that ended it, if one did."""

@@ -7,18 +7,31 @@ import sys
 from boatlift.console.messages import Json, JsonLines, Master, StorePath
 
 
-def sql(flow: str, query: str, *, store: StorePath, master: Master = "local[2]", as_json: JsonLines = False) -> None:
-    """Ask what a dataflow keeps, beside its run, behind it, or after its death.
+def sql(
+    flow: str,
+    query: str,
+    *,
+    store: StorePath,
+    key: str | None = None,
+    timeout: float = 600.0,
+    master: Master = "local[2]",
+    as_json: JsonLines = False,
+) -> None:
+    """Ask what a dataflow keeps, beside its run, behind it, or after its death; or insert rows into a source of it.
 
-    Tables are aggregates by key, at their newest common checkpoint; the first line says at which step.
+    Tables are aggregates by key, at their newest common checkpoint; the first line says at which step. The rows of
+    INSERT INTO are a push, which the process that runs the dataflow records.
 
     Args:
         flow: The dataflow, as module:attribute.
-        query: A query in Spark's SQL, over processors of the dataflow.
+        query: A query in Spark's SQL, over processors of the dataflow, or INSERT INTO with one.
+        key: Of an INSERT INTO: repeated with its key, a statement is taken once. If not given, one is made and printed.
+        timeout: The longest time in seconds for the query; then, again, for the rows to be recorded.
         master: Spark's master URL.
         as_json: Print JSON, one row a line.
     """
     from boatlift.api.asked import sql as answer_to
+    from boatlift.api.inserted import insertion_of, new_key
     from boatlift.api.named import OneSession, check_flow, load_flow
     from boatlift.connectors.kit.arrow_text import json_objects
     from boatlift.console.messages import notice
@@ -28,7 +41,10 @@ def sql(flow: str, query: str, *, store: StorePath, master: Master = "local[2]",
     store_at(store)  # a missing store is told before a JVM starts
     check_flow(flow)
     session = OneSession(master, flow)
-    answer = answer_to(load_flow(flow, session), store, query, spark=session.begin())
+    if key is None and insertion_of(query) is not None:
+        key = new_key()
+        notice(f"a repetition of this statement needs its key: --key {key}")
+    answer = answer_to(load_flow(flow, session), store, query, key=key, timeout=timeout, spark=session.begin())
     notice("; ".join(f"{name} at step {step}" for name, step in answer.steps.items()), quiet=not answer.steps)
     if as_json:
         columns = [column.combine_chunks() for column in answer.rows.columns]

@@ -111,13 +111,16 @@ class Recorder:
             self._log.begin(cursor)
             self._notify()
 
-    def put(self, rows: pa.RecordBatch, key: str | None) -> Future[Receipt]:
+    def put(self, rows: pa.RecordBatch, key: str | None, digest: bytes = b"") -> Future[Receipt]:
         """Queue the rows of a push. A push without rows is answered at once, and its key is not remembered.
+
+        Args:
+            digest: What the key stands for; empty for the values of the rows.
 
         Raises:
             BoatliftError: no row was recorded; the answer may raise the same errors.
         """
-        digest = self._rows.digest(rows) if key else b""
+        digest = digest or (self._rows.digest(rows) if key else b"")
         return self._queue(_Waiting(rows, Push(key or "", rows.num_rows, digest, self._clock()), rows.nbytes))
 
     def put_parsed(self, rows: ParsedRows, key: str | None) -> Future[Receipt]:
@@ -252,7 +255,7 @@ class Recorder:
             )
             self.announce()
             for waiting in made:
-                self._answer(waiting, number, repeated=False)
+                self._answer(waiting, number, waiting.push.rows, repeated=False)
         for waiting in again:
             known = self._log.find(waiting.push.key)
             assert known is not None
@@ -261,7 +264,7 @@ class Recorder:
             except InvalidError as error:
                 waiting.answer.set_exception(error)
             else:
-                self._answer(waiting, known.number, repeated=True)
+                self._answer(waiting, known.number, known.rows, repeated=True)
 
     def _converted(self, group: list[_Waiting]) -> list[_Waiting]:
         """Convert the rows of pushes, together if all fit; return the pushes that fit, after refusing the others."""
@@ -304,12 +307,12 @@ class Recorder:
                 each.answer.set_result(Receipt(each.push.rows, repeated=True, stable=True))
         return [each for each in group if each not in done]
 
-    def _answer(self, waiting: _Waiting, number: int, *, repeated: bool) -> None:
+    def _answer(self, waiting: _Waiting, number: int, rows: int, *, repeated: bool) -> None:
         stable = self._log.is_freed(number)
         if self._until_stable and not stable:
-            self._unstable.append((number, waiting.answer, Receipt(waiting.push.rows, repeated, True)))
+            self._unstable.append((number, waiting.answer, Receipt(rows, repeated, True)))
         else:
-            waiting.answer.set_result(Receipt(waiting.push.rows, repeated, stable))
+            waiting.answer.set_result(Receipt(rows, repeated, stable))
 
     def _free(self, freed: int) -> None:
         if freed == self._acted_free:

@@ -311,12 +311,12 @@ class PushSource(PushedSteps):
         self._recorder = self.listens_at = None
         self._reserved = False
 
-    def push(self, rows: object, key: str | None, timeout: float) -> Receipt:
+    def push(self, rows: object, key: str | None, timeout: float, digest: bytes = b"") -> Receipt:
         self._open.wait(timeout)
         if self.answers is not None:
             self.answers.is_open.wait(timeout)
         recorder, reader = self._running
-        return recorder.put(self._with_key(reader.of_python(rows), key), _checked(key)).result()
+        return recorder.put(self._with_key(reader.of_python(rows), key), _checked(key), digest).result()
 
     def put_json(self, body: bytes, key: str | None) -> Future[Receipt]:
         """Take rows as JSON; the answer comes once they are recorded."""

@@ -32,13 +32,14 @@ class Receipt:
 class Pushable(Protocol):
     """Takes rows from clients."""
 
-    def push(self, rows: object, key: str | None, timeout: float) -> Receipt:
+    def push(self, rows: object, key: str | None, timeout: float, digest: bytes = b"") -> Receipt:
         """Take rows, all or none; return once they are recorded.
 
         Args:
             rows: Rows as mappings, or a table of Arrow, pandas or Polars.
             key: The idempotency key. A client that got no answer pushes the rows again with the same key.
             timeout: Seconds to wait for the dataflow to begin.
+            digest: What the key stands for, if another digest than that of the rows.
 
         Raises:
             DataError: `[BAD_ROW]` a row does not fit the schema; no row was recorded.

@@ -20,6 +20,7 @@ from boatlift.runtime.host.deadlines import Deadlines
 from boatlift.runtime.host.event_loop import Answer, EventQueue, Workers, run_loop
 from boatlift.runtime.host.failures import Failures
 from boatlift.runtime.host.health import Health
+from boatlift.runtime.host.inserts import RowsOfCommands
 from boatlift.runtime.host.log import LogCalls, StoredRuns
 from boatlift.runtime.host.members import MemberHolding, gather
 from boatlift.runtime.host.overrides import Overrides
@@ -386,6 +387,7 @@ class OwnershipTerm:
         )
         points.begin()
         self._link.change_points = points.ask
+        self._link.take_rows = RowsOfCommands(self._plan).take
         reports = RunReports(
             context,
             self._cursors,

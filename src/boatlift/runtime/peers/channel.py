@@ -30,7 +30,8 @@ from boatlift.runtime.peers.certificate import client_context, shows
 from boatlift.runtime.peers.holding import MOST_HELD_BYTES, HeldUpTo, Hold, Promised, Refused
 
 NONCE_BYTES = PROOF_BYTES = 32
-MOST_BYTES = 2 * MOST_HELD_BYTES  # of a message, which may have all that a member holds
+MOST_ROWS_BYTES = 64 << 20  # of the rows that a command inserts
+MOST_BYTES = MOST_ROWS_BYTES + 2 * MOST_HELD_BYTES  # of a message, which may have all that a member holds
 AT_ONCE = 1 << 16  # bytes; a record of TLS is smaller, so that none is left over where the system does not see it
 
 HANDSHAKE_SECONDS = 1.0
@@ -104,7 +105,48 @@ class PointAsked(msgspec.Struct, frozen=True, tag="point asked"):
     drop: bool = False
 
 
-PeerMessage = Hello | Beat | HandoverAsked | PointAsked | Answered | Hold | HeldUpTo | Refused | Promised
+class RowsAsked(msgspec.Struct, frozen=True, tag="rows asked"):
+    """A command asks the owner to take rows, as those of a push.
+
+    Attributes:
+        source: Its name in the program.
+        key: Of the push.
+        digest: What the key stands for.
+        rows: An Arrow stream.
+    """
+
+    source: str
+    key: str
+    digest: bytes
+    rows: bytes
+
+
+class RowsAnswered(msgspec.Struct, frozen=True, tag="rows answered"):
+    """The owner's receipt for rows, or its refusal.
+
+    Attributes:
+        error: As from `boatlift.errors.to_text`; empty if the rows are recorded.
+    """
+
+    rows: int = 0
+    repeated: bool = False
+    stable: bool = False
+    error: str = ""
+
+
+PeerMessage = (
+    Hello
+    | Beat
+    | HandoverAsked
+    | PointAsked
+    | Answered
+    | RowsAsked
+    | RowsAnswered
+    | Hold
+    | HeldUpTo
+    | Refused
+    | Promised
+)
 
 _DECODER = msgspec.msgpack.Decoder(PeerMessage)
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from boatlift.errors import UnavailableError
+from boatlift.errors import UnavailableError, to_text
 from boatlift.runtime.peers.certificate import OwnCertificate, require_cryptography
 from boatlift.runtime.peers.channel import (
     Answered,
@@ -24,6 +24,8 @@ from boatlift.runtime.peers.channel import (
     Hello,
     PeerConnection,
     PointAsked,
+    RowsAnswered,
+    RowsAsked,
     StrangerError,
     admit,
     end,
@@ -42,6 +44,7 @@ LOST_SECONDS = 5.0  # and is no member after so long, until it is heard again
 
 logger = logging.getLogger(__name__)
 
+_BEGINNING = to_text(UnavailableError("NOT_RUNNING", "the owner is beginning: try again once it runs"))
 
 NOTED_SECONDS = 0.5
 """How often the end of the log is remembered, for the lag of standbys."""
@@ -92,6 +95,7 @@ class OwnerLink:
         heir: The life of the standby that was chosen for a handover; empty for none.
         fingerprint: Of the certificate; empty if it speaks in clear text.
         change_points: Keeps or drops a restore point; from any thread.
+        take_rows: Takes the rows of a command, and returns once they are recorded; from any thread.
         holding: What standbys hold, or have promised.
 
     Laws:
@@ -126,6 +130,7 @@ class OwnerLink:
         self._ends: deque[tuple[int, float]] = deque(maxlen=round(3600 / NOTED_SECONDS))  # the log's, and when
         self.heir = ""
         self.change_points: Callable[[PointAsked], Answered] = lambda _asked: Answered(said="it is beginning")
+        self.take_rows: Callable[[RowsAsked], RowsAnswered] = lambda _asked: RowsAnswered(error=_BEGINNING)
         self.holding: Holding | None = None
         self._changed = threading.Lock()
         self._over = threading.Event()
@@ -292,6 +297,8 @@ class OwnerLink:
                     holding.answered(answer)
                 case PointAsked() as asked:
                     channel.send(self.change_points(asked))
+                case RowsAsked() as asked_rows:
+                    channel.send(self.take_rows(asked_rows))
 
     def _choose(self, to: str) -> Answered:
         standbys = self._standbys()
