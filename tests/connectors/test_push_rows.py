@@ -282,6 +282,39 @@ def test_tables_are_taken_as_they_are() -> None:
     assert rows.of_python([]).num_rows == rows.of_json(b"").num_rows == rows.of_json(b"[]").num_rows == 0
 
 
+DECIMAL, NOON = T.DecimalType(10, 2), dt.datetime(2026, 1, 1, 12, tzinfo=None)  # noqa: DTZ001 - a TIMESTAMP_NTZ
+
+
+def test_whole_numbers_fit_decimals_by_their_values() -> None:
+    rows = PushedRows(T.StructType([T.StructField("x", DECIMAL)]))
+    assert rows.of_python(pa.table({"x": [1, 99_999_999]})).to_pylist()[1] == {"x": decimal.Decimal(99_999_999)}
+    with pytest.raises(bl.DataError, match=r"\[BAD_ROW\] column x does not fit"):
+        rows.of_python(pa.table({"x": [100_000_000]}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept", "lost"),
+    [
+        (DECIMAL, pa.array([9.5, 0.1, None]), pa.array([9.555])),
+        (
+            T.DateType(),
+            pa.array([NOON.replace(hour=0), None], pa.timestamp("us")),
+            pa.array([NOON], pa.timestamp("us")),
+        ),
+        (T.BooleanType(), pa.array([0, 1, None], pa.int32()), pa.array([3], pa.int32())),
+        (T.ArrayType(DECIMAL), pa.array([[decimal.Decimal(1)], None]), pa.array([[9.555]])),
+        (T.StructType().add("x", T.DateType()), pa.array([{"x": NOON.date()}, None]), pa.array([{"x": NOON}])),
+    ],
+)
+def test_a_value_of_a_table_that_a_cast_would_change_is_refused(
+    kind: T.DataType, kept: pa.Array, lost: pa.Array
+) -> None:
+    rows = PushedRows(T.StructType([T.StructField("x", kind)]))
+    assert rows.of_python(pa.table({"x": kept})).num_rows == len(kept)
+    with pytest.raises(bl.DataError, match=r"\[BAD_ROW\] column x does not fit"):
+        rows.of_python(pa.table({"x": lost}))
+
+
 def test_tables_with_times_that_python_has_not_are_taken() -> None:
     kind = pa.timestamp("us", "UTC")
     rows = PushedRows(

@@ -162,8 +162,12 @@ class PushedRows:
             found = table.column(field.name) if field.name in named else pa.nulls(len(table))
             try:
                 _check_inside(found.type, field.type)
+                if pa.types.is_integer(found.type) and pa.types.is_decimal(field.type):
+                    found = found.cast(pa.decimal128(20, 0))  # a cast at once asks the type and not the values
                 column = found.cast(field.type)
                 column.validate(full=True)
+                if _may_lose(found.type, field.type) and not column.cast(found.type).equals(found):
+                    raise pa.ArrowInvalid("a value would lose digits, or a part of it")
             except (pa.ArrowException, TypeError) as error:
                 raise _bad_row(f"column {field.name} does not fit {field.type}: {error}") from error
             if column.null_count and not field.nullable:
@@ -258,8 +262,24 @@ def _check_inside(found: pa.DataType, declared: pa.DataType) -> None:
             raise pa.ArrowInvalid(f"it has fields {names}")
         for name in names:
             _check_inside(found.field(name).type, declared.field(name).type)
+            _refuse_loss(found.field(name).type, declared.field(name).type)
     elif pa.types.is_list(found) and pa.types.is_list(declared):
         _check_inside(found.value_type, declared.value_type)
+        _refuse_loss(found.value_type, declared.value_type)
+
+
+def _may_lose(found: pa.DataType, declared: pa.DataType) -> bool:
+    """Return whether Arrow's cast may change values, and says nothing."""
+    return bool(
+        (pa.types.is_floating(found) and pa.types.is_decimal(declared))
+        or (pa.types.is_timestamp(found) and pa.types.is_date(declared))
+        or (not pa.types.is_boolean(found) and not pa.types.is_null(found) and pa.types.is_boolean(declared))
+    )
+
+
+def _refuse_loss(found: pa.DataType, declared: pa.DataType) -> None:
+    if _may_lose(found, declared):
+        raise pa.ArrowInvalid(f"it has {found} inside, where {declared} belongs")
 
 
 def _check_decimals(value: Any) -> None:
