@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from boatlift.storage.journal import JournalReader
+from boatlift.storage.local import LocalStore
 from support.commands import begun
 from support.waiting import until
 
@@ -48,6 +50,47 @@ def breakable(part, function):
 answers.expected = breakable("batch", answers.expected)
 from figure1 import flow
 """
+
+
+DYING = """
+import os
+import signal
+from pathlib import Path
+
+import answers
+from pyspark.sql import functions as F
+
+from boatlift.api.streams import Stream
+
+HERE = str(Path.cwd())
+
+def dying(part, function):
+    path = HERE + "/kill-" + part
+
+    def dies(value):
+        if Path(path).exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return value
+
+    def body(*frames):
+        return function(*frames[:-1], frames[-1].withColumn("origin", F.udf(dies, "string")("origin")))
+
+    return body
+
+def of(make, name):
+    def made(self, name, function, **options):
+        return make(self, name, dying(name, function), **{**options, "deterministic": True})
+    return made
+
+for name in ("transform", "recompute", "iterate"):
+    setattr(Stream, name, of(getattr(Stream, name), name))
+
+from figure1 import flow
+"""
+
+
+UNITS = {"hops": "hops", "fits": "fits", "legs": "distinct_legs", "answered": "answered"}
+"""The parts whose functions kill their workers, each with the unit that executes it: none but this fails."""
 
 
 class Users:
@@ -92,6 +135,13 @@ def fewest(flights: list[dict[str, str]], begin: str) -> dict[str, int]:
         found |= onward
         last = list(onward)
     return found
+
+
+def failures(store: Path) -> set[str]:
+    """Return the units whose failures are in the journal of a store."""
+    reader = JournalReader(LocalStore.open(store, create=False))
+    reader.catch_up()
+    return {each.who for each in reader.events if each.kind == "failure"}
 
 
 @contextmanager
@@ -156,4 +206,53 @@ def test_answers_stay_exactly_once_while_parts_fail_alone_and_all_is_killed(
                 assert users.counted() == expected, "an answer that is given again is not counted again"
         finally:
             users.over.set()
+    assert {key: len(each) for key, each in users.answers.items()} == dict.fromkeys(users.asked, 1)
+
+
+def test_each_part_fails_alone_when_its_process_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries, the batch, the loop, and the records before both: a worker in the midst of the part's own step dies."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    from cut_flights import cut
+
+    cut(tmp_path / "all")
+    weeks = sorted((tmp_path / "all").glob("*.csv"))[:8]
+    (tmp_path / "flights").mkdir()
+    (tmp_path / "mine.py").write_text(DYING)
+    flights = [row for row in csv.DictReader(weeks[0].open()) if row["arr_delay"] != "NA"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES), "LISTEN": f"127.0.0.1:{port}"}
+    users, came, told = Users(tmp_path, port), iter(weeks), set[str]()
+    flown: list[dict[str, str]] = []
+
+    def come_in() -> None:
+        week = next(came)
+        flown.extend(row for row in csv.DictReader(week.open()) if row["arr_delay"] != "NA")
+        week.rename(tmp_path / "flights" / week.name)
+
+    try:
+        with (
+            begun(tmp_path, "run", "mine:flow", "--store", "store", environment=environment),
+            ThreadPoolExecutor(1) as pool,
+        ):
+            come_in()
+            users.ask("the first", flights[0])
+            for part, unit in UNITS.items():
+                (tmp_path / f"kill-{part}").touch()
+                come_in()
+                again = pool.submit(users.ask, f"one that waits for {part}", flights[0])
+                fresh = until(lambda: failures(tmp_path / "store") - told)  # noqa: B023 - called at once
+                (tmp_path / f"kill-{part}").unlink()
+                assert fresh == {unit}
+                told |= fresh
+                again.result(240)
+            far = fewest(flown, "JFK")
+            there = max(far, key=lambda airport: (far[airport], airport))
+            probe = {"origin": "JFK", "dest": there, "carrier": "AA"}
+            until(lambda: users.ask(f"way {len(users.asked)}", probe)["way_flights"] == far[there], seconds=240)
+            until(lambda: users.ask(f"fit {len(users.asked)}", flights[0])["fit_median"] is not None, seconds=240)
+            expected = Counter(question["carrier"] for question in users.asked.values())
+            until(lambda: users.counted() == expected, seconds=60)
+    finally:
+        users.over.set()
     assert {key: len(each) for key, each in users.answers.items()} == dict.fromkeys(users.asked, 1)
