@@ -266,9 +266,43 @@ def test_an_owner_that_is_killed_before_its_answer_leaves_the_rows_there_once(
     assert shop.taken() == [(1, "boat", 9.5)] * 3
 
 
-def _succeeds(insert: Any, key: str) -> bool:
+@pytest.mark.crash
+def test_the_store_of_an_owner_that_was_killed_is_asked_as_it_is(shop: Shop, spark: SparkSession) -> None:
+    """Rows that a step took, and rows that are recorded alone: in `seen`, in tables, and after the next run."""
+
+    def ask(query: str, key: str | None = None) -> Any:
+        return bl.sql(shop.flow, shop.store, query, key=key, spark=spark)
+
+    def seen(key: str) -> Any:
+        return bl.seen(shop.flow, shop.store, "orders", key)
+
+    sums = "SELECT item, n FROM sums ORDER BY item"
+    run, told = ("run", "shop:flow", "--store", "store"), ("seen", "shop:flow", "orders")
+    with begun(shop.folder, *run, environment={**os.environ}) as owner:
+        until(lambda: _succeeds(ask, "INSERT INTO orders VALUES (1, 'boat', 9.5)", "taken"))
+        until(lambda: seen("taken").step >= 0 and ask(sums).rows.to_pylist() == [{"item": "boat", "n": 1}])
+        owner.kill()
+        owner.wait()
+        assert seen("taken").step == 0
+        assert seen("another").step == -1
+        assert ask(sums).rows.to_pylist() == [{"item": "boat", "n": 1}]
+    with begun(shop.folder, *run, "--pause", "orders", environment={**os.environ}) as owner:
+        until(lambda: _succeeds(ask, "INSERT INTO orders SELECT 2, item, n FROM sums", "recorded"))
+        owner.kill()
+        owner.wait()
+    assert (seen("recorded").step, seen("recorded").everywhere, seen("taken").everywhere) == (-1, False, True)
+    assert ask(sums).rows.to_pylist() == [{"item": "boat", "n": 1}]
+    assert boatlift(shop.folder, *told, "taken", "--store", "store").returncode == 0
+    assert boatlift(shop.folder, *told, "recorded", "--store", "store").returncode == 3
+    bl.run(shop.flow, shop.store, spark=spark, available_now=True)
+    assert seen("recorded").everywhere
+    assert ask(sums).rows.to_pylist() == [{"item": "boat", "n": 2}]
+    assert shop.taken() == [(1, "boat", 9.5), (2, "boat", 1.0)]
+
+
+def _succeeds(ask: Any, *given: str) -> bool:
     try:
-        insert(key)
+        ask(*given)
     except BoatliftError:
         return False
     return True
