@@ -133,6 +133,16 @@ def test_what_reads_another_stream_from_now_on_has_none_of_the_steps_that_wait()
     assert refused(waiting, read_by_sums("other"), last="now") == {"last": "NEEDS_CLEAN_STOP"}
 
 
+@pytest.mark.parametrize("held", [LAST, LAST - 1])
+def test_a_sink_does_not_go_on_from_now_on_without_the_last_step_of_its_unit(held: int) -> None:
+    """The owner died before it handed the step over, and the next one stopped before it had repeated the step."""
+    history = history_of(sums(), kept=LAST - 1)
+    history.committed["totals"] = held
+    lacks = {} if held == LAST else {"totals": "NEEDS_CLEAN_STOP"}
+    assert refused(history, sums(), "sums", totals="now") == lacks
+    assert refused(history, sums(), "sums") == {}
+
+
 # --- states without checkpoints ---
 
 

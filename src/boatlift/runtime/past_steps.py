@@ -79,6 +79,15 @@ def _above(units: Mapping[str, UnitRecord], unit: str) -> set[str]:
     return above
 
 
+def lacking(history: LogHistory, sink: str) -> str | None:
+    """Return the unit whose last step a sink of the log's program is not known to hold; None if it holds that step.
+
+    The owner died before it could hand the step over, and the next one stopped before it had repeated the step.
+    """
+    readers = (name for name, unit in units_in(history.program).items() if sink in unit.outputs.values())
+    return next((name for name in readers if history.last_executed(name) > history.held(sink)), None)
+
+
 def resumes(history: LogHistory, unit: str) -> bool:
     """Return whether a unit's state is durable as of its last step, so that no step is executed again."""
     last, states = history.last_executed(unit), history.live_records.states.get(unit, ())

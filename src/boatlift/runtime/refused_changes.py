@@ -10,7 +10,7 @@ from boatlift.dataflow.evolution import Mode, ProgramChange
 from boatlift.errors import BoatliftError, DataError, InvalidError
 from boatlift.runtime.graph import division_of
 from boatlift.runtime.kept_rows import GivesRows
-from boatlift.runtime.past_steps import missing_steps, replayed, waiting_unit, with_own_times
+from boatlift.runtime.past_steps import lacking, missing_steps, replayed, waiting_unit, with_own_times
 from boatlift.runtime.transition import Obstacle, Transition
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import units_in, without_units
@@ -131,6 +131,8 @@ class ChangeRefusals:
             self._unclean(name, what)
         elif (waits := waiting_unit(self._history, self._before)) is not None:
             self._unclean(name, what, f"steps of {waits} wait")
+        elif (unit := lacking(self._history, name)) is not None:
+            self._unclean(name, what, f"{name} lacks a step of {unit}")
 
     def _refuse_missing_steps(self, name: str, behind: str) -> None:
         cut = max(self._made.cuts[source] for source in self._plan.sources_of(name))

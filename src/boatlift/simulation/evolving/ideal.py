@@ -10,7 +10,7 @@ It knows processors by the names that they had first, so that another name chang
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 
@@ -51,6 +51,7 @@ class Ideal:
         from_copies: The ids of those that take sinks to a copy that was restored.
         evolved: The number of transitions so far.
         ways_back: The number of those that went back.
+        partial: The sinks that did not get the whole past.
         saved: Restore point to the oracle there, in the order of time.
     """
 
@@ -71,7 +72,7 @@ class Ideal:
         self._based: dict[str, tuple[int, RowWeights]] = {}
         self._shown: dict[tuple[str, int], RowWeights] = {}
         self._impure = {name for name in self._line if _is_impure(program, name)}
-        self._partial: set[str] = set()
+        self.partial: set[str] = set()
         self.deliveries: dict[str, dict[int, RowWeights]] = {}
 
     # -- what becomes durable and visible
@@ -159,7 +160,7 @@ class Ideal:
             assert held == own, f"{name} holds {held} as its newest step, and not {own}"
             content = total(*self.contents(name))
             assert content == self.content(name, own), f"{name} shows {_diff(content, self.content(name, own))}"
-            if name not in self._partial and part.reads[0] not in self._impure:
+            if name not in self.partial and part.reads[0] not in self._impure:
                 whole = self._whole(part.reads[0], {source: len(rows) for source, rows in self.rows.items()})
                 assert content == whole, f"{name} shows {_diff(content, whole)}, by the program from nothing"
 
@@ -270,6 +271,8 @@ class Ideal:
             if isinstance(fact, Determinant) and fact.outcome is None and fact.processor in program.sources:
                 assert isinstance(fact.time, int)
                 self._close(program.parts[fact.processor].label, fact.time, None)
+        if held is None:
+            self._check_nothing_waits([part for part in new.sinks if modes.get(part.name) == "now"])
         touched, moved = _changes(old, new, modes)
         cuts = self._cuts(old, new, touched)
         ends = {source: self.taken(source) for source in self._closed}
@@ -308,6 +311,13 @@ class Ideal:
         self._plain, self.program, self.evolved = new, program, self.evolved + 1
         begin = {part.name: cuts.get(part.reads[0], -1) for part in new.sinks} | committed
         self._sinks(begin, numbers, old, modes, moved, held)
+
+    def _check_nothing_waits(self, sinks: Iterable[EvolvingPart]) -> None:
+        """Check that sinks which go on from now on show all that the old program gives: nothing else hands it over."""
+        for name in (part.name for part in sinks if part.kind != LOOSE and self._plain.parts.get(part.name)):
+            own = self._last_above(name) - self._ahead.get(name, 0)
+            shown, due = total(*self.contents(name)), self.content(name, own)
+            assert shown == due, f"{name} goes on from now on, and shows {_diff(shown, due)}"
 
     def _replayed(self, program: EvolvingProgram, ends: Mapping[str, int]) -> dict[str, tuple[RowWeights, RowWeights]]:
         """Return the state and all rows of each processor, executed from nothing in steps that are divided anew."""
@@ -400,12 +410,12 @@ class Ideal:
             rest = total(self._integral(up, cut), minus(there))
             rows = {row: weight for row, weight in rest.items() if weight > 0 or mode != "new_rows"}
             self._based[name] = (at, there if mode == "now" else total(there, rows))
-            if stays and mode == "fill" and held is not None and name in self._partial:
+            if stays and mode == "fill" and held is not None and name in self.partial:
                 self._based[name] = (at, held[name])
                 continue
             if mode != "now":
                 self._shown[name, at] = self._based[name][1]
-            self._partial = (self._partial - {name}) | ({name} if mode != "fill" else set())
+            self.partial = (self.partial - {name}) | ({name} if mode != "fill" else set())
 
     def _cuts(self, old: EvolvingProgram, new: EvolvingProgram, touched: set[str]) -> dict[str, int]:
         """Return the cut of each processor of the parts of the graph that a change concerns."""
