@@ -10,8 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from support.worlds.mutant import Mutant  # noqa: E402 - found by the path above
-from support.worlds.mutants import EXACT, MUTANTS, SEEDS, caught  # noqa: E402
+from support.worlds.mutant import SEEDS, Mutant, caught  # noqa: E402 - found by the path above
+from support.worlds.mutants import EXACT, MUTANTS  # noqa: E402
 
 MOST_SEEDS = 12_000
 
@@ -37,8 +37,8 @@ def first_seed(mutant: Mutant) -> int | None:
     """Return the first seed that catches a mutant; a seed that fails without the mutant catches nothing."""
     for seed in range(MOST_SEEDS):
         with mutant.at_work():
-            fails = caught(seed, evolving=mutant.evolving)
-        if fails and not caught(seed, evolving=mutant.evolving):
+            fails = caught(seed, mutant)
+        if fails and not caught(seed, mutant):
             return seed
     return None
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from support.worlds.mutants import EXACT, MUTANTS, SEEDS, caught
+from support.worlds.mutant import SEEDS, caught
+from support.worlds.mutants import EXACT, MUTANTS
 
 FOUND = json.loads(SEEDS.read_text(encoding="utf-8"))
 
@@ -13,10 +14,10 @@ FOUND = json.loads(SEEDS.read_text(encoding="utf-8"))
 def test_the_outside_catches(name):
     if name not in FOUND:
         pytest.skip("no seed is known: make mutants")
-    evolving = MUTANTS[name].evolving
-    assert not caught(FOUND[name], evolving=evolving)
-    with MUTANTS[name].at_work():
-        assert caught(FOUND[name], evolving=evolving)
+    mutant = MUTANTS[name]
+    assert not caught(FOUND[name], mutant)
+    with mutant.at_work():
+        assert caught(FOUND[name], mutant)
 
 
 def test_notification_frontiers_are_what_saves_consistency():
@@ -26,4 +27,4 @@ def test_notification_frontiers_are_what_saves_consistency():
     """
     seeds = [*range(60), FOUND.get("notified", 60)]
     with EXACT.at_work():
-        assert not any(map(caught, seeds))
+        assert not any(caught(seed, EXACT) for seed in seeds)

@@ -6,7 +6,8 @@ import random
 from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from boatlift.errors import BoatliftError, FencedError, UnavailableError
 from boatlift.runtime.peers.holding import HeldTail
@@ -42,6 +43,7 @@ class Simulation:
         epochs: The number of epochs that sources close; None: as the seed has it.
         checked: Machines check their invariants, and compare replays.
         together: Sinks with the same times are shown together.
+        aimed: Return a fault to strike now, beside those of the seed; None for none. Called before each act.
 
     Attributes:
         driver: The running driver; None while there is none.
@@ -57,7 +59,9 @@ class Simulation:
         epochs: int | None = None,
         checked: bool = True,
         together: bool = False,
+        aimed: Callable[[Simulation], Fault | None] = lambda _: None,
     ) -> None:
+        self._aimed = aimed
         for_recipe, for_faults = random.Random(f"recipe {seed}"), random.Random(f"faults {seed}")
         self._schedule = random.Random(f"schedule {seed}")
         self._for_lives = random.Random(f"lives {seed}")
@@ -165,6 +169,9 @@ class Simulation:
             if self.driver is not None:
                 self._trace.append(fault)
                 self._strike(self.driver, fault)
+        if self.driver is not None and (worst := self._aimed(self)) is not None:
+            self._trace.append(worst)
+            self._strike(self.driver, worst)
         if self.driver is not None and self._settings.depths:
             dying = self.losses.dying(self.acts, self._shows_ahead)
             if dying is not None:
@@ -348,6 +355,14 @@ def simulate(seed: int) -> list[str]:
     return simulation.trace
 
 
+def _nowhere(_simulation: Any) -> None:
+    """Strike nowhere."""
+
+
+def _unaimed() -> Callable[[Any], Any]:
+    return _nowhere  # a function of the module: cases go to other processes
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """A seed, or a part of it.
@@ -355,6 +370,7 @@ class Case:
     Attributes:
         evolving: The life of a store whose program changes (`simulation/evolving/`); its faults are turns, and it has
             no number of epochs.
+        aims: Returns a new function that strikes where it does the most harm, as the simulation takes it.
     """
 
     seed: int
@@ -362,11 +378,12 @@ class Case:
     epochs: int | None = None  # the number of epochs that sources close; None: as the seed has it
     checked: bool = True
     evolving: bool = False
+    aims: Callable[[], Callable[[Any], Any]] = field(default=_unaimed, repr=False)
 
     def simulation(self) -> Simulation | EvolvingLife:
         if self.evolving:
-            return EvolvingLife(self.seed, without=self.without, checked=self.checked)
-        return Simulation(self.seed, without=self.without, epochs=self.epochs, checked=self.checked)
+            return EvolvingLife(self.seed, without=self.without, checked=self.checked, aimed=self.aims())
+        return Simulation(self.seed, without=self.without, epochs=self.epochs, checked=self.checked, aimed=self.aims())
 
     @property
     def command(self) -> str:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial, partialmethod
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from boatlift.errors import DataError, DivergedError, InternalError
+from boatlift.errors import DataError
 from boatlift.recovery import Every, Kind, Monitor, incremental, knowledge, solver
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.solver import Solving, Values
@@ -23,16 +22,17 @@ from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.ordered import ArrivalOrdered, EpochOrdered
 from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.simulation.disk import Disk
-from boatlift.simulation.simulation import Case, Simulation, attempt
+from boatlift.simulation.simulation import Simulation
 from boatlift.storage.records.facts import Determinant, Truncation
 from boatlift.times import EpochFrontier, Frontier, all_times, frontier_of
+from support.worlds import aims
 from support.worlds.mutant import Mutant
 from support.worlds.mutants_of_soft_checkpoints import MUTANTS_OF_SOFT_CHECKPOINTS
 from support.worlds.mutants_of_standbys import MUTANTS_OF_STANDBYS
 from support.worlds.mutants_of_the_log import MUTANTS_OF_THE_LOG
 from support.worlds.mutants_of_transitions import MUTANTS_OF_TRANSITIONS
 
-__all__ = ["EXACT", "MUTANTS", "SEEDS", "caught"]
+__all__ = ["EXACT", "MUTANTS"]
 
 
 # -- constraints left out
@@ -423,6 +423,7 @@ MUTANTS: dict[str, Mutant] = {
     "survivors-known": Mutant(
         "what survivors have in the log beyond their fixed frontier is cut, and counts as there",
         {(Monitor, "recovered"): partialmethod(_recovered_but_survivors, moved=False)},
+        aims=aims.deaths_with_a_choice_shown,
     ),
     "sent-before": Mutant(
         "what a failed processor sent counts as sent", {(recover, "_roll_back"): _sent_in_spite_of_failure}
@@ -456,6 +457,7 @@ MUTANTS: dict[str, Mutant] = {
     "lives-of-sources": Mutant(
         "what a source closed in an earlier incarnation counts",
         {(StateMachine, "_closed"): _of_this_life(StateMachine._closed)},
+        aims=aims.failures_before_late_answers,
     ),
     "same-life": Mutant(
         "a processor that is called off goes on with the life it had",
@@ -464,6 +466,7 @@ MUTANTS: dict[str, Mutant] = {
     "prepared-lost": Mutant(
         "steps are run as prepared though a failure took what they take",
         {(MachineProcessor, "has"): lambda _self, _message: True},
+        aims=aims.failures_of_senders_of_prepared_steps,
     ),
     "nothing-unrecorded": Mutant(
         "a step without input is not recorded", {(StateMachine, "_close"): _closed_but_nothing}
@@ -484,17 +487,3 @@ EXACT = Mutant(
     _told(notified=True),
 )
 """The control of "notified"."""
-SEEDS = Path(__file__).parents[2] / "simulation" / "mutant_seeds.json"
-"""For each mutant the first seed that catches it; `make mutants` writes it anew."""
-
-
-def caught(seed: int, *, evolving: bool = False) -> bool:
-    """Whether the outside finds fault with a seed: what came out is wrong, or the dataflow cannot go on.
-
-    What the machine itself would find is switched off, and does not count.
-    """
-    if (failure := attempt(Case(seed, checked=False, evolving=evolving))) is None:
-        return False
-    stuck = isinstance(failure.error, InternalError) and "nothing can be done" in str(failure.error)
-    found = (AssertionError, DataError, DivergedError) if evolving else (AssertionError, DataError)
-    return stuck or isinstance(failure.error, found)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.peers.holding import HeldTail, Holders, Promised
 from boatlift.simulation import peers
 from boatlift.simulation.driver import SimulatedDriver, carried_behind
@@ -20,7 +19,7 @@ __all__ = ["MUTANTS_OF_PEERS"]
 
 _count, _change, _due, _missing = Holders.count, Holders.change, Holders.due, peers.missing
 _gather, _start, _apply = Peers.gather, Standbys._start, LogHistory.apply
-_place, _hold, _promise = Deliveries.place, DurableFacts.hold, HeldTail.promise
+_place, _promise = Deliveries.place, HeldTail.promise
 
 
 def _one_fewer(self: Any, depth: int) -> int:
@@ -92,10 +91,6 @@ def _due_alone(self: Any) -> Any:
     return due
 
 
-def _stored_at_once(self: Any, sink: str, frontier: Any, **_stored: bool) -> None:
-    _hold(self, sink, frontier)
-
-
 def _however_far(self: Any, _tails: Any) -> bool:
     return not self._world.without_ledger and self._world.held.keys() <= self.settings.tellers
 
@@ -125,8 +120,4 @@ MUTANTS_OF_PEERS: dict[str, Mutant] = {
         "a claimant goes on beside receivers without account", {(SimulatedDriver, "_does_without"): _beside_receivers}
     ),
     "peer-rests": Mutant("acts do not say how far they rest", {(Holders, "due"): _due_alone}),
-    "peer-stored": Mutant(
-        "an account that members hold is taken for durable",
-        {(DurableFacts, "hold"): _stored_at_once},
-    ),
 }

@@ -12,6 +12,7 @@ from boatlift.simulation.world import World
 from boatlift.storage.group_commit import GroupCommit
 from boatlift.storage.records.facts import Truncation
 from boatlift.storage.records.stream import FoundEntries, Tail
+from support.worlds import aims
 from support.worlds.mutant import Mutant
 
 __all__ = ["MUTANTS_OF_RIDERS"]
@@ -79,6 +80,7 @@ MUTANTS_OF_RIDERS: dict[str, Mutant] = {
     "rider-adopts": Mutant(
         "memory from before a rollback that sinks carry is adopted",
         {(driver, "carried_behind"): lambda *args: replace(_found(*args), undoes=False)},
+        aims=aims.deaths_with_a_rollback_carried,
     ),
     "rider-newest": Mutant("an act carries its newest facts alone", {(GroupCommit, "tail"): _newest_alone}),
     "rider-cutless": Mutant("a rollback is not carried", {(GroupCommit, "tail"): _without_rollbacks}),

@@ -8,6 +8,7 @@ import msgspec
 
 from boatlift.recovery import Monitor
 from boatlift.runtime.machine import machine, soft_frames
+from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.runtime.machine.soft_frames import SoftFrames
 from boatlift.simulation import disk
 from boatlift.storage.group_commit import KeptFrames
@@ -17,6 +18,7 @@ from support.worlds.mutant import Mutant
 __all__ = ["MUTANTS_OF_SOFT_CHECKPOINTS"]
 
 _take, _adopt, _apply, _part = SoftFrames.take, soft_frames.adopt, SoftCheckpoint.apply, SoftFrames._part
+_adopt_part = MachineProcessor.adopt
 _replace = msgspec.structs.replace
 
 
@@ -34,9 +36,8 @@ def _adopt_without_waiting(memory: Any, *others: Any) -> Any:
     return _adopt(memory, *others)
 
 
-def _adopt_without_unrecorded(memory: Any, *others: Any) -> Any:
-    memory._unrecorded = {}
-    return _adopt(memory, *others)
+def _adopt_without_unrecorded(self: Any, part: Any, sent: Any) -> None:
+    _adopt_part(self, _replace(part, unrecorded=()), sent)
 
 
 def _adopt_without_messages(memory: Any, *others: Any) -> Any:
@@ -84,7 +85,10 @@ MUTANTS_OF_SOFT_CHECKPOINTS = {
         "the frame after a recovery has no more than what follows", {(SoftFrames, "begin_anew"): _never_anew}
     ),
     "soft-no-facts": Mutant("facts that waited are not added again", {(machine, "adopt"): _adopt_without_waiting}),
-    "soft-no-order": Mutant("an unrecorded order is not adopted", {(machine, "adopt"): _adopt_without_unrecorded}),
+    "soft-no-order": Mutant(
+        "the order of what an adopted state had taken is not made durable with the next state",
+        {(MachineProcessor, "adopt"): _adopt_without_unrecorded},
+    ),
     "soft-no-repeat": Mutant(
         "choices that are not in the log are not repeated", {(soft_frames, "_repeat"): lambda *_: None}
     ),

@@ -339,6 +339,10 @@ MUTANTS_OF_TRANSITIONS: dict[str, Mutant] = {
     "evolve-waiting": _mutant(
         "'from now on' is accepted though steps wait", {(refused_changes, "waiting_unit"): lambda *_: None}
     ),
+    "evolve-lacking": _mutant(
+        "a sink goes on from now on though it lacks the last step of its unit",
+        {(refused_changes, "lacking"): lambda *_: None},
+    ),
     "evolve-missing": _mutant(
         "what has come less far than the cut stays behind what begins there",
         {(refused_changes, "missing_steps"): lambda *_: ""},

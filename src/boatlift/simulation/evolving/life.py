@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from boatlift.dataflow.evolution import Mode
@@ -24,6 +24,7 @@ from boatlift.storage.log import Log
 from boatlift.storage.records.records import Claim, PointsDropped, RestorePoint, Stopped
 
 MOST_ACTS = 20_000
+ENDS = ("stops", "stops", "stops idle", "crashes", "is paused", "is paused")  # of an owner before a change
 TRIES = 6  # so many changes are drawn until one has no obstacle
 
 
@@ -41,14 +42,23 @@ class EvolvingLife:
     Args:
         without: Numbers of turns that are left out.
         checked: Machines check their invariants.
+        aimed: Return a turn to take now, beside those of the seed; None for none. Called before each act.
 
     Attributes:
         faults: The turns, in order.
         counts: How often something has happened, by name.
+        owner: The process that runs; None while none does.
     """
 
-    def __init__(self, seed: int, *, without: Collection[int] = frozenset(), checked: bool = True) -> None:
-        self._checked = checked
+    def __init__(
+        self,
+        seed: int,
+        *,
+        without: Collection[int] = frozenset(),
+        checked: bool = True,
+        aimed: Callable[[EvolvingLife], PlannedTurn | None] = lambda _: None,
+    ) -> None:
+        self._checked, self._aimed = checked, aimed
         self._schedule = random.Random(f"evolving schedule {seed}")
         for_turns, for_program = random.Random(f"evolving turns {seed}"), random.Random(f"evolving program {seed}")
         acts = for_turns.choice((200, 400, 800))
@@ -68,7 +78,7 @@ class EvolvingLife:
         self.counts: Counter[str] = Counter()
         self.acts = 0
         self._fuse: int | None = None
-        self._owner: EvolvingOwner | None = None
+        self.owner: EvolvingOwner | None = None
         self._zombies: list[EvolvingOwner] = []
         self._wanted: _ConsentedChange | None = None
         self._nested = False  # another process acts while one starts
@@ -97,32 +107,34 @@ class EvolvingLife:
     def _act(self) -> None:
         self._count()
         try:
-            if self._left and self._left[0].at <= self.acts:
+            turn = self._aimed(self)
+            if turn is None and self._left and self._left[0].at <= self.acts:
                 turn = self._left.pop(0)
+            if turn is not None:
                 self._trace.append(turn)
                 self._take_turn(turn)
             elif self._schedule.random() < 0.05:
                 self._news(self._schedule.randint(1, 4))
-            elif self._owner is None:
+            elif self.owner is None:
                 self._start()
             elif self._zombies and self._schedule.random() < 0.3:
                 self._stagger()
             else:
-                self._owner.act()
-                if self._owner.stopped:
-                    self._owner = None
+                self.owner.act()
+                if self.owner.stopped:
+                    self.owner = None
         except CrashError:
             self._trace.append("the process dies")
             self.counts["crash"] += 1
-            self._fuse, self._owner = None, None
+            self._fuse, self.owner = None, None
         except FencedError as error:
             self._trace.append(f"the owner is fenced: {error}")
             self.counts["fenced"] += 1
-            self._owner = None
+            self.owner = None
 
     def _ends(self) -> None:
         self._zombies, self._overtaking = [], None
-        owner, self._owner = self._owner, None
+        owner, self.owner = self.owner, None
         while True:
             begun = owner is None  # one that was to stop may leave steps
             try:
@@ -155,7 +167,7 @@ class EvolvingLife:
     # -- turns
 
     def _take_turn(self, turn: PlannedTurn) -> None:
-        rng, owner = random.Random(turn.detail), self._owner
+        rng, owner = random.Random(turn.detail), self.owner
         match turn.turn:
             case Turn.CRASH:
                 raise CrashError
@@ -163,7 +175,7 @@ class EvolvingLife:
                 self._fuse = rng.randint(0, 12)
             case Turn.PAUSE if owner is not None:
                 self._zombies.append(owner)
-                self._owner = None
+                self.owner = None
             case Turn.STOP if owner is not None:
                 owner.stop(drain=rng.random() < 0.5)
             case Turn.POINT:
@@ -184,25 +196,25 @@ class EvolvingLife:
                 pass
 
     def _end_of_owner(self, rng: random.Random) -> None:
-        owner = self._owner
+        owner = self.owner
         if owner is None:
             return
-        match rng.choice(("stops", "stops", "stops idle", "crashes", "is paused", "is paused")):
+        match rng.choice(ENDS):
             case "crashes":
-                self._owner = None
+                self.owner = None
             case "is paused":
                 self._zombies.append(owner)
-                self._owner = None
+                self.owner = None
             case how:
                 self._until_stopped(owner, idle=how == "stops idle", drain=rng.random() < 0.5)
-                self._owner = None
+                self.owner = None
 
     def _point(self, rng: random.Random) -> None:
         """Keep a restore point, or drop one: let the owner do it, or do it after a clean stop."""
         point = RestorePoint(rng.choice("abcd"), self.acts)
         drops = rng.random() < 0.15
-        if self._owner is not None:
-            self._owner.drop_point(point.name) if drops else self._owner.keep_point(point.name, self.acts)
+        if self.owner is not None:
+            self.owner.drop_point(point.name) if drops else self.owner.keep_point(point.name, self.acts)
             return
         log = Log.open(self.disk, DATAFLOW)
         if log.history.stopped and not (drops and point.name not in log.history.points):
@@ -234,7 +246,7 @@ class EvolvingLife:
         """Restore the store from its copy, and let the sinks come to it, whatever crashes; if they can."""
         if not self._copies:
             return
-        self._owner, self._zombies, self._overtaking, self._wanted, self._fuse = None, [], None, None, None
+        self.owner, self._zombies, self._overtaking, self._wanted, self._fuse = None, [], None, None, None
         lost = self.disk.objects, self.ideal.copied()
         objects, there = rng.choice(self._copies)
         self.disk.objects = dict(objects)
@@ -274,7 +286,7 @@ class EvolvingLife:
         self._fuse = rng.randint(0, 30) if rng.random() < 0.6 else None
         while True:
             try:
-                self._owner = self._process(wanted.program, wanted.options)
+                self.owner = self._process(wanted.program, wanted.options)
             except CrashError:
                 self._fuse = rng.randint(0, 60)
                 if self.ideal.evolved > count:
@@ -330,8 +342,8 @@ class EvolvingLife:
             label = program.parts[source].label
             rows = self.outside.rows.setdefault(label, [])
             rows += [(self._schedule.randrange(KEYS), mixed(label, len(rows) + n)) for n in range(count)]
-            if self._owner is not None and count:
-                self._owner.wake(source)
+            if self.owner is not None and count:
+                self.owner.wake(source)
 
     # -- processes
 
@@ -344,11 +356,11 @@ class EvolvingLife:
         program, options = (before, RunOptions()) if wanted is None else (wanted.program, wanted.options)
         try:
             back = self.ideal.ways_back
-            self._owner = self._process(program, options)
+            self.owner = self._process(program, options)
             self._wanted = None
             self.counts["went back"] += self.ideal.ways_back - back
             if options.goes_back and self._schedule.random() < 0.7:  # as the command does
-                self._owner.stop(drain=False)
+                self.owner.stop(drain=False)
         except FencedError:
             self._trace.append("the process is fenced as it starts")
             self.counts["fenced at the start"] += 1
