@@ -12,8 +12,6 @@ FOUND = json.loads(SEEDS.read_text(encoding="utf-8"))
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_outside_catches(name):
-    if name not in FOUND:
-        pytest.skip("no seed is known: make mutants")
     mutant = MUTANTS[name]
     assert not caught(FOUND[name], mutant)
     with mutant.at_work():

@@ -7,7 +7,8 @@ import pytest
 from boatlift.console.simulate import case_of, simulate_one, simulate_range
 from boatlift.errors import InvalidError
 from boatlift.simulation.simulation import Case, attempt, shrunk
-from support.worlds.mutants import MUTANTS, SEEDS
+from support.worlds.mutant import SEEDS
+from support.worlds.mutants import MUTANTS
 
 FOUND = json.loads(SEEDS.read_text(encoding="utf-8"))
 

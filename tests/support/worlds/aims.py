@@ -6,12 +6,14 @@ Each function returns a new function, as `Simulation` takes it.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 
 from boatlift.recovery import Kind
 from boatlift.runtime.machine.events import EpochClosed
 from boatlift.simulation.disk import DATAFLOW
 from boatlift.simulation.evolving.life import ENDS, EvolvingLife
+from boatlift.simulation.evolving.programs import TELLING, EvolvingProgram, random_modes
 from boatlift.simulation.evolving.turns import PlannedTurn, Turn
 from boatlift.simulation.faults import Fault, FaultKind
 from boatlift.simulation.machines import carried_behind
@@ -22,11 +24,13 @@ from boatlift.storage.records.facts import Truncation, survives
 from boatlift.storage.records.records import units_in
 
 Aim = Callable[[Simulation], Fault | None]
+Fits = Callable[[EvolvingProgram, EvolvingProgram, Mapping[str, str]], bool]
 
 SLOW = 0.9
 PAUSE = 30
 MOST = 6  # faults of a seed
 MOST_CHANGES = 20
+MOST_DRAWN = 1000
 
 
 def _at_most(find: Callable[[Simulation], Fault | None]) -> Aim:
@@ -158,12 +162,12 @@ def changes_after_a_step_without_record() -> Callable[[EvolvingLife], PlannedTur
         if dead:
             left, dead = left - 1, False
             return _change(life, drains=False)
-        history = owner.history
-        for name, unit in units_in(history.program).items():
+        history, parts = owner.history, life.ideal.program.parts
+        chains = ((name, unit) for name, unit in units_in(history.program).items() if parts[name].kind == "chain")
+        for name, unit in chains:  # new code goes on with their state
             for sink in unit.outputs.values():
-                part = life.ideal.program.parts[sink]
                 ahead = history.numbers[sink].ahead if sink in history.numbers else 0
-                if len(life.outside.steps(part.label)) - 1 + ahead > history.last_executed(name):
+                if len(life.outside.steps(parts[sink].label)) - 1 + ahead > history.last_executed(name):
                     dead = True
                     return PlannedTurn(life.acts, Turn.CRASH, 0)
         return None
@@ -171,24 +175,41 @@ def changes_after_a_step_without_record() -> Callable[[EvolvingLife], PlannedTur
     return strike
 
 
-def changes_again_and_again() -> Callable[[EvolvingLife], PlannedTurn | None]:
-    """Let the program change as often as a life has time for it, after a clean stop each time."""
+def changes_before_a_sink_of_a_part() -> Callable[[EvolvingLife], PlannedTurn | None]:
+    """Let a sum get a sink from now on, and what the sum reads change after that."""
     last = 0
+
+    def adds(old: EvolvingProgram, new: EvolvingProgram, modes: Mapping[str, str]) -> bool:
+        sums = [each.name for each in old.parts.values() if each.kind == "sum" and old.parts[each.reads[0]].reads]
+        return any(
+            each.name not in old.parts and each.reads[0] in sums and modes.get(each.name) == "now"
+            for each in new.sinks
+            if each.kind in TELLING
+        )
+
+    def changes(old: EvolvingProgram, new: EvolvingProgram, modes: Mapping[str, str]) -> bool:
+        return old.parts.keys() == new.parts.keys() and not modes
 
     def strike(life: EvolvingLife) -> PlannedTurn | None:
         nonlocal last
         if life.owner is None or life.acts <= last + PAUSE:
             return None
-        last = life.acts
-        return _change(life, drains=True)
+        last, parts = life.acts, life.ideal.program.plain.parts
+        partial = (parts[name] for name in life.ideal.partial if name in parts)
+        fits = changes if any(parts[sink.reads[0]].kind == "sum" for sink in partial) else adds
+        return _change(life, drains=True, fits=fits)
 
     return strike
 
 
-def _change(life: EvolvingLife, *, drains: bool) -> PlannedTurn:
-    """Return a change after a clean stop."""
-    details = random.Random(f"change {life.acts}")
-    while True:
+def _change(life: EvolvingLife, *, drains: bool, fits: Fits = lambda *_: True) -> PlannedTurn | None:
+    """Return a change after a clean stop; None if none of many that fits is drawn."""
+    details, old = random.Random(f"change {life.acts}"), life.ideal.program
+    for _ in range(MOST_DRAWN):
         rng = random.Random(detail := details.getrandbits(24))
         if rng.choice(ENDS) == "stops" and (rng.random() < 0.5) == drains:
-            return PlannedTurn(life.acts, Turn.CHANGE, detail)
+            new = deepcopy(life.drawing).changed(rng, old)
+            modes, names = random_modes(rng, old, new), new.parts
+            if fits(old.plain, new.plain, {names[name].label: mode for name, mode in modes.items()}):
+                return PlannedTurn(life.acts, Turn.CHANGE, detail)
+    return None

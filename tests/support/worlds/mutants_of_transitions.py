@@ -37,6 +37,7 @@ from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.payloads import names_of_runs
 from boatlift.storage.records.records import Evolved, SinkCommit
 from boatlift.storage.records.renaming import Renaming
+from support.worlds import aims
 from support.worlds.mutant import Mutant
 
 __all__ = ["MUTANTS_OF_TRANSITIONS"]
@@ -247,8 +248,8 @@ def _nothing(*_: Any, **__: Any) -> None:
     pass
 
 
-def _mutant(what: str, patches: Mapping[tuple[Any, str], Any]) -> Mutant:
-    return Mutant(what, patches, evolving=True)
+def _mutant(what: str, patches: Mapping[tuple[Any, str], Any], **options: Any) -> Mutant:
+    return Mutant(what, patches, evolving=True, **options)
 
 
 def _none(*_: Any) -> Iterator[str]:
@@ -270,6 +271,7 @@ MUTANTS_OF_TRANSITIONS: dict[str, Mutant] = {
     "evolve-held-more": _mutant(
         "new code is accepted for steps that sinks hold and the log does not know",
         {(past_steps, "_sinks_hold_more"): lambda *_: False},
+        aims=aims.changes_after_a_step_without_record,
     ),
     "evolve-lagging": _mutant(
         "the difference is taken from the old integral at the cut", {(EvolvingEngine, "held"): _held_at_the_cut}
@@ -357,6 +359,7 @@ MUTANTS_OF_TRANSITIONS: dict[str, Mutant] = {
     "evolve-known-whole": _mutant(
         "a sink is known to hold what its state gave, though it got its code from some step on",
         {(kept_rows, "is_whole"): _always, (planning, "is_whole"): _always, (transition, "is_whole"): _always},
+        aims=aims.changes_before_a_sink_of_a_part,
     ),
     "evolve-kept-rows": _mutant(
         "a state of other code gives the rows of a unit", {(EvolvingEngine, "gives_rows"): _of_any_code}

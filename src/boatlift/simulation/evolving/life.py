@@ -48,6 +48,7 @@ class EvolvingLife:
         faults: The turns, in order.
         counts: How often something has happened, by name.
         owner: The process that runs; None while none does.
+        drawing: Draws the changes of the program.
     """
 
     def __init__(
@@ -65,8 +66,8 @@ class EvolvingLife:
         self.faults = random_turns(for_turns, acts)
         self._left = [turn for number, turn in enumerate(self.faults) if number not in without]
         self._lasts = acts
-        self._drawing = Drawing()
-        self.program = self._drawing.program(for_program)
+        self.drawing = Drawing()
+        self.program = self.drawing.program(for_program)
         self.ideal = Ideal(self.program)
         self.disk = WatchedDisk(self._perhaps_die)
         self.disk.judge = self.ideal
@@ -225,7 +226,7 @@ class EvolvingLife:
     def _change(self, rng: random.Random) -> _ConsentedChange | None:
         """Draw a change of the log's program, and consent to it; None if each one has an obstacle."""
         for _ in range(TRIES):
-            new = self._drawing.changed(rng, self.ideal.program)
+            new = self.drawing.changed(rng, self.ideal.program)
             if (made := self._consent(new, random_modes(rng, self.ideal.program, new))) is not None:
                 return made
         return None
@@ -236,7 +237,7 @@ class EvolvingLife:
         for _ in range(TRIES):
             back, now = rng.choice([*points, *points, ""]), self.ideal.program
             there = self.ideal.saved[back].program if back else now
-            new = rng.choice((now, now, there, self._drawing.changed(rng, rng.choice((now, there)))))
+            new = rng.choice((now, now, there, self.drawing.changed(rng, rng.choice((now, there)))))
             modes = random_modes(rng, there, new, goes_back=True)
             if (made := self._consent(new, modes, back)) is not None:
                 return made
@@ -255,11 +256,11 @@ class EvolvingLife:
         for _ in range(TRIES):
             back = rng.choice((None, None, *self.ideal.saved, ""))
             program = self.ideal.saved[back].program if back else self.ideal.program
-            new = rng.choice((program, program, self._drawing.changed(rng, program)))
+            new = rng.choice((program, program, self.drawing.changed(rng, program)))
             wanted = self._consent(new, random_modes(rng, program, new, goes_back=True), back, from_copy=True)
             if wanted is not None and self._comes_to_the_copy(rng, wanted):
                 self.counts["came to a copy"] += 1
-                self._drawing.forget_names()
+                self.drawing.forget_names()
                 return
         self.disk.objects = lost[0]
         self.ideal.become(lost[1])
