@@ -1,4 +1,4 @@
-"""Whether an item of input was recorded, and where its results are visible: asked of the log alone."""
+"""Whether an item of input was recorded, and where its results are visible."""
 
 from __future__ import annotations
 
@@ -93,6 +93,7 @@ def test_pushes_are_named_by_their_keys(spark: SparkSession, tmp_path: Path) -> 
         flow.push("orders", {"n": number}, key=f"key {number}")
         key = f"key {number}"
         until(lambda: bl.seen(flow, tmp_path / "store", "orders", key).step >= 0)  # noqa: B023 - called at once
+    until(lambda: bl.seen(flow, tmp_path / "store", "orders", key).everywhere, 60)  # the log has nothing to record now
     running.stop()
     bl.run(flow, tmp_path / "store", spark=spark, available_now=True)
     found = [bl.seen(flow, tmp_path / "store", "orders", f"key {number}") for number in range(5)]

@@ -78,7 +78,9 @@ def status(store: StorePlace) -> DataflowStatus:
 
 @checked_options("bl.seen")
 def seen(flow: Dataflow, store: StorePlace, source: str, item: str) -> Seen:
-    """Return whether an item of input was recorded, and in which sinks its results are visible, by the log.
+    """Return whether an item of input was recorded, and in which sinks its results are visible.
+
+    The log says so, and, some seconds earlier, the report of a run on this computer.
 
     Args:
         flow: The dataflow.

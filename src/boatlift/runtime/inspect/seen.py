@@ -19,6 +19,7 @@ from boatlift.errors import InvalidError
 from boatlift.recovery import Kind
 from boatlift.runtime.inspect.contents import store_at
 from boatlift.runtime.inspect.explanation import last_held, monitor_from_log
+from boatlift.runtime.inspect.status import status_at
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.log import Log
 from boatlift.storage.opening import StorePlace
@@ -27,7 +28,10 @@ from boatlift.times import AnyFrontier, Frontier, last_number
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What became of an item of input, by the log; a sink may hold a step more.
+    """What became of an item of input: by the log, and by the report of an owner that lives on this computer.
+
+    The log records a commit with whatever it records next. An owner's report is some seconds old. So a sink may hold
+    more than is said here, and never less.
 
     Attributes:
         step: The step of the source that took it; -1 if none has. Of an item whose record is deleted, a later one.
@@ -69,7 +73,8 @@ def seen_in(planned: Plan, path: StorePlace, source: str, item: str) -> Seen:
         reader.attach(pushed)
         contains = reader.contains
     step = _step_of(planned, log, source, lambda taken: contains(taken, item))
-    return Seen(source, item, step, _sinks(log.history, source, step))
+    activity = status_at(path).activity
+    return Seen(source, item, step, _sinks(log.history, {} if activity is None else activity.sinks, source, step))
 
 
 def _step_of(planned: Plan, log: Log, source: str, has: Callable[[Json], bool]) -> int:
@@ -84,7 +89,7 @@ def _step_of(planned: Plan, log: Log, source: str, has: Callable[[Json], bool]) 
     return time if has(with_names(start, cursor, log.names_taken(source))) else -1
 
 
-def _sinks(history: LogHistory, source: str, step: int) -> dict[str, bool]:
+def _sinks(history: LogHistory, reported: Mapping[str, int], source: str, step: int) -> dict[str, bool]:
     program, _ = monitor_from_log(history)
     graph = program.graph
     needed: dict[str, AnyFrontier] = {source: Frontier.up_to(step)}
@@ -95,7 +100,7 @@ def _sinks(history: LogHistory, source: str, step: int) -> dict[str, bool]:
                 needed[name] = sent | needed[name] if name in needed else sent
     held = last_held(program, history)
     return {
-        name: step >= 0 and needed[name] <= Frontier.up_to(held[name])
+        name: step >= 0 and needed[name] <= Frontier.up_to(max(held[name], reported.get(name, -1)))
         for name in graph.order
         if name in needed and graph.vertices[name].kind is Kind.SINK
     }
