@@ -21,21 +21,25 @@ from boatlift.storage.identities import secret_of
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log_reader import LogReader
 
-__all__: list[str] = []
+__all__ = ["hold_for"]
 
 
 def main() -> None:
     """Wait for an owner, then hold until this process is ended."""
     die_with_parent()
-    log = claimed(Path(sys.argv[1]))
-    owner = log.claim_of(log.owner)
-    assert owner is not None, "it has waited for one"
-    store = LocalStore(Path(sys.argv[1]))
-    tail = HeldTail(secrets.token_hex(8))
-    hello = Hello("standby", log.store_id, log.dataflow, socket.gethostname(), os.getpid(), tail.life)
-    link = FollowerLink(owner.address, lambda: secret_of(store), lambda: hello, tail=tail, known_as=log.owner)
+    link = hold_for(Path(sys.argv[1]), HeldTail(secrets.token_hex(8)))
     while True:
         link.heard.get()
+
+
+def hold_for(path: Path, tail: HeldTail) -> FollowerLink:
+    """Wait for an owner of the store in a folder, then hold what it sends, until the link is closed."""
+    log = claimed(path)
+    owner = log.claim_of(log.owner)
+    assert owner is not None, "it has waited for one"
+    store = LocalStore(path)
+    hello = Hello("standby", log.store_id, log.dataflow, socket.gethostname(), os.getpid(), tail.life)
+    return FollowerLink(owner.address, lambda: secret_of(store), lambda: hello, tail=tail, known_as=log.owner)
 
 
 def claimed(path: Path) -> LogReader:

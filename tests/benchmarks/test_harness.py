@@ -11,12 +11,14 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import __main__ as command_line
 from benchmarks.__main__ import NAMES, _others, _write
+from benchmarks.cases.causal_bytes import CLOCK, INPUT, KINDS, CountingTail
 from benchmarks.harness import data
 from benchmarks.harness.measuring import (
     Effort,
@@ -30,6 +32,12 @@ from benchmarks.harness.measuring import (
 )
 from benchmarks.harness.side import Side, SideError
 from benchmarks.harness.table import markdown
+from boatlift.runtime.peers.holding import Hold
+from boatlift.storage.records.codec import encode_tail
+from boatlift.storage.records.facts import Determinant, LoggedMessage, StepDigest
+from boatlift.storage.records.payloads import SourcePayload
+from boatlift.storage.records.records import SinkCommit, Stopped
+from boatlift.storage.records.stream import Tail
 
 ROOT = Path(data.__file__).parents[2]
 
@@ -214,3 +222,22 @@ def test_what_a_benchmark_prints_goes_to_standard_error() -> None:
 def test_the_page_lists_every_benchmark() -> None:
     listed = re.findall(r"^\| `(\w+)` \|", (ROOT / "benchmarks" / "README.md").read_text(), re.MULTILINE)
     assert tuple(listed) == NAMES
+
+
+def test_each_byte_that_a_standby_holds_is_of_one_kind() -> None:
+    position = SourcePayload({"files": ["a"]}, 1_790_000_000_000, 7)
+    records = [
+        Determinant("rows", 3, None, msgspec.to_builtins(position)),
+        Determinant("both", 3, "rows", None),
+        LoggedMessage("both", 3, None),
+        StepDigest("sums", 3, "d" * 16),
+        SinkCommit("out", 3),
+        Stopped(),
+    ]
+    entries = tuple(encode_tail(Tail("store", 1, 0, 0, ((record,),))) for record in records)
+    tail = CountingTail()
+    tail.hold(Hold(1, "counting", 0, entries, 0))
+    assert tail.held == tail.kinds.total() == sum(map(len, entries)) < tail.sent
+    assert tail.messages == 2, "that of the source, and that of the aggregate"
+    assert set(tail.kinds) == set(KINDS)
+    assert tail.kinds[CLOCK] < 40 < tail.kinds[INPUT]
