@@ -23,6 +23,7 @@ NAMES = (
     "keyed_aggregation",
     "object_store",
     "causal",
+    "causal_overhead",
     "causal_bytes",
     "delta_write",
     "bucket_read",

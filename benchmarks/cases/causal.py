@@ -1,68 +1,95 @@
 """The time of a small step with a log whose objects take 50 ms, over that with a log on the local disk.
 
-Once with sinks that wait for the log, once with sinks that carry what it lacks, once with other processes that hold it.
-The sink is a folder of Parquet, then a function, which can carry nothing, then a function of rows without an aggregate,
-once with a key, by which it recognises them. One step at a time, from input to output.
+Once with sinks that wait for the log, once with sinks that carry what it lacks, once with other processes that hold it;
+and for a function the same with the store in a real object store, behind a proxy that delays each request.
+The sink is a folder of Parquet, then a topic of Kafka, then a function, which can carry nothing, then a function of
+rows without an aggregate, once with a key, by which it recognises them. One step at a time, from input to output.
 """
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
 from benchmarks.harness import data
 from benchmarks.harness.measuring import Effort, Figure, Result, cycled, median_ratio, percentile, rounds
 from benchmarks.harness.side import Side
+from boatlift.testing.fault_proxy import FaultProxy
+from boatlift.testing.kafka_broker import KafkaBroker
+from boatlift.testing.object_server import ObjectServer
 
 __all__ = ["measure"]
 
 DELAY = 0.05
-"""Seconds for each object of the log."""
+"""Seconds for each object of the log; of the object store, for each request."""
 
 WARM_UP, SINGLE, ROWS = 20, 40, 1000
 MOST = 1.15
 DISK, WAITS, RIDES, HELD = "local disk", "50 ms, waits", "50 ms, carries", "50 ms, held by one"
 BY_ROW = "50 ms, by row"
+FAR_WAITS, FAR_HELD = "object store, waits", "object store, held by one"
 
-SINKS: dict[str, dict[str, Any]] = {
-    "folder": {},
-    "function": {"delivers": True},
-    "rows": {"delivers": True, "row_wise": True},
+STORES: dict[str, dict[str, Any]] = {
+    DISK: {"rides": False},
+    WAITS: {"delay": DELAY, "rides": False},
+    RIDES: {"delay": DELAY, "rides": True},
+    HELD: {"delay": DELAY, "rides": False, "peers": 1},
+    BY_ROW: {"delay": DELAY, "rides": False, "identified": True},
+    FAR_WAITS: {"rides": False},
+    FAR_HELD: {"rides": False, "peers": 1},
 }
-"""The sinks, each with the options of the side."""
+"""What a sink waits for, each with the options of the side."""
+
+SINKS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "folder": ({}, [DISK, WAITS, HELD, RIDES]),
+    "Kafka": ({}, [DISK, WAITS, HELD, RIDES]),
+    "function": ({"delivers": True}, [DISK, WAITS, HELD, FAR_WAITS, FAR_HELD]),
+    "rows": ({"delivers": True, "row_wise": True}, [DISK, WAITS, HELD, BY_ROW]),
+}
+"""The sinks, each with the options of the side, and what it is measured with."""
+
+MEANT = {
+    "folder": [RIDES, HELD],
+    "Kafka": [RIDES, HELD],
+    "function": [HELD, FAR_HELD],
+    "rows": [BY_ROW],
+}
 
 
 def measure(effort: Effort) -> Result:
     """Measure steps one at a time, in turns, for each sink."""
     ratios, figures = dict[str, float](), dict[str, Figure]()
-    for sink in SINKS:
-        made, found = _measured(effort, sink)
-        ratios |= {f"{sink}: {name}": ratio for name, ratio in made.items()}
-        figures |= {f"{sink}: {name}": figure for name, figure in found.items()}
-    meant = [f"folder: {RIDES}", f"folder: {HELD}", f"function: {HELD}", f"rows: {BY_ROW}"]
+    with ExitStack() as stack:
+        broker = stack.enter_context(KafkaBroker())
+        server = stack.enter_context(ObjectServer())
+        proxy = stack.enter_context(FaultProxy(server.port, delay=DELAY))
+        far = server.environment_at(proxy.port)
+        for sink, (options, stores) in SINKS.items():
+            given = {**options, "kafka": broker.bootstrap} if sink == "Kafka" else options
+            sides = {store: {**given, **STORES[store]} for store in stores}
+            for store in (FAR_WAITS, FAR_HELD):
+                if store in sides:
+                    sides[store]["url"] = server.url(f"{sink}/{store}".replace(" ", "-").replace(",", ""))
+            made, found = _measured(effort, sides, far)
+            ratios |= {f"{sink}: {name}": ratio for name, ratio in made.items()}
+            figures |= {f"{sink}: {name}": figure for name, figure in found.items()}
     return Result(
         name="causal",
         target=f"p50 of a step with a log of {DELAY * 1000:.0f} ms over the local disk's: at most {MOST:g} where the "
         "sink carries, another process holds, or the sink recognises rows",
-        met=all(ratios[name] <= MOST for name in meant),
+        met=all(ratios[f"{sink}: {store}"] <= MOST for sink, stores in MEANT.items() for store in stores),
         ratios=ratios,
         figures=figures,
     )
 
 
-def _measured(effort: Effort, sink: str) -> tuple[dict[str, float], dict[str, Figure]]:
+def _measured(
+    effort: Effort, options: Mapping[str, dict[str, Any]], environment: Mapping[str, str]
+) -> tuple[dict[str, float], dict[str, Figure]]:
     keys = effort.keys(100_000)
     state, small = data.all_keys(keys, keys), data.drawn_keys(ROWS, keys, 100)
-    options: dict[str, dict[str, Any]] = {
-        DISK: {"rides": False},
-        WAITS: {"delay": DELAY, "rides": False},
-        HELD: {"delay": DELAY, "rides": False, "peers": 1},
-    }
-    if sink == "folder":
-        options[RIDES] = {"delay": DELAY, "rides": True}
-    if sink == "rows":
-        options[BY_ROW] = {"delay": DELAY, "rides": False, "identified": True}
     fed = dict.fromkeys(options, 0)
 
     def take(name: str, side: Side) -> float:
@@ -76,7 +103,7 @@ def _measured(effort: Effort, sink: str) -> tuple[dict[str, float], dict[str, Fi
 
     with ExitStack() as stack:
         sides = {
-            name: stack.enter_context(Side("benchmarks.sides.boatlift_side", **SINKS[sink], **given))
+            name: stack.enter_context(Side("benchmarks.sides.boatlift_side", environment, **given))
             for name, given in options.items()
         }
         for name, side in sides.items():

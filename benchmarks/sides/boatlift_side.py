@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+from confluent_kafka.admin import AdminClient, NewTopic
+
 from benchmarks.harness.side import Answer, feed, serve
 from benchmarks.harness.stores import CountingStore, VolatileStore
 from benchmarks.harness.watch import Watch
@@ -46,6 +48,7 @@ class Boatlift:
         delivers: bool = False,
         row_wise: bool = False,
         identified: bool = False,
+        kafka: str = "",
     ) -> Answer:
         """Make the session and, if `start`, start the dataflow.
 
@@ -61,6 +64,7 @@ class Boatlift:
             delivers: The sink is a function that does nothing, in place of a folder.
             row_wise: There is no aggregate, and the function gets rows.
             identified: The function recognises rows.
+            kafka: Brokers at which the sink is a topic of the side's own, in place of a folder.
         """
         import boatlift as bl
 
@@ -69,10 +73,14 @@ class Boatlift:
         self._fed = len(list((self._folder / "input").iterdir()))
         self._policy, self._every, self._durable, self._url = policy, every, durable, url
         self._delay, self._rides, self._peers, self._delivers = delay, rides, peers, delivers
-        self._row_wise, self._identified = row_wise, identified
+        self._row_wise, self._identified, self._kafka = row_wise, identified, kafka
         self._spark = bl.session(master="local[2]", **SETTINGS)
         # Whatever the first job and the first Python worker of a session cost is not a dataflow's.
         self._spark.range(0, 1000, 1, 2).repartition(2, "id").mapInArrow(lambda batches: batches, "id long").collect()
+        if kafka:
+            admin = AdminClient({"bootstrap.servers": kafka})
+            for made in admin.create_topics([NewTopic(self._folder.name, 1, 1)]).values():
+                made.result(60)
         return self.start() if start else {"ready": True}
 
     def start(self) -> Answer:
@@ -104,6 +112,8 @@ class Boatlift:
             sums.sink("out", bl.foreach(pass_over, key=["k", "v"]))
         elif self._delivers:
             sums.sink("out", bl.foreach(pass_over))
+        elif self._kafka:
+            sums.sink("out", bl.kafka.sink(self._kafka, self._folder.name, key="k", rows="upsert"))
         else:
             sums.sink("out", bl.parquet(self._folder / "output", key=["k"], compression="snappy"))
         store: Store = VolatileStore(self._folder / "scratch")
@@ -112,7 +122,7 @@ class Boatlift:
         self._store = CountingStore(store, self._delay, rides=self._rides)
         self._watch.running = bl.start(flow, self._store, spark=self._spark, on_progress=self._watch)
         for _ in range(self._peers):
-            command = [sys.executable, "-m", "benchmarks.sides.holder", str(self._folder / "store")]
+            command = [sys.executable, "-m", "benchmarks.sides.holder", self._url or str(self._folder / "store")]
             self._holders.append(subprocess.Popen(command))
         return {"ready": True}
 
