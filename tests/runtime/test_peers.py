@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from boatlift.console.contents import show_status
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 from boatlift.runtime.host import members
 from boatlift.runtime.inspect.status import status_at
+from boatlift.runtime.peers import holding
+from boatlift.runtime.peers.holding import HeldTail, HeldUpTo, Hold, Promised, Refused
 from boatlift.storage.log import Log
 from boatlift.storage.records.codec import decode_tail
 from boatlift.storage.records.records import Settled, Stopped
@@ -282,6 +285,79 @@ def test_with_fewer_standbys_than_the_depth_release_waits_for_the_store_and_stat
     owner.dies()
     assert owner.standbys[0].work.result() is None
     checked(world, tmp_path, {})
+
+
+def test_a_standby_that_is_full_leaves_the_rest_to_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holding, "MOST_HELD_BYTES", 2000)
+    world = NotingWorld(60, carry=(), determinants="peers:1")
+    owner = Owner(world, tmp_path, 1)
+    until(lambda: len(owner.calls()) > 20)
+    before, (heir,) = copied(world), owner.standbys
+    assert 1 < owner.shown("all") < 12, "what it holds is shown, and no more"
+    assert 0 < sum(map(len, heir.tail._entries)) <= 2000
+    owner.dies()
+    assert heir.work.result() is None
+    checked(world, tmp_path, before)
+
+
+def test_a_slow_standby_holds_up_neither_the_quicker_one_nor_the_store(tmp_path: Path) -> None:
+    world, goes_on, hold = NotingWorld(60, carry=(), determinants="peers:1"), threading.Event(), HeldTail.hold
+    owner = Owner(world, tmp_path, 0)
+    slow, quick = (Process(world, open_store(tmp_path), standby=True, engine=NotingEngine) for _ in range(2))
+
+    def held_late(asked: Hold) -> HeldUpTo | Refused | None:
+        goes_on.wait()
+        return hold(slow.tail, asked)
+
+    slow.tail.hold = held_late  # type: ignore[method-assign]
+    owner.holds(slow, quick)
+    owner.shows(6)
+    before = copied(world)
+    owner.store.dies.set()
+    goes_on.set()
+    until(lambda: len(world.held["all"]) == 20)
+    end(slow, quick)
+    owner.process.work.result()
+    checked(world, tmp_path, before)
+
+
+def test_a_standby_that_says_it_holds_what_it_does_not_is_found_out(tmp_path: Path) -> None:
+    """The sinks say how far their steps rest, so nothing is made up in place of what is gone."""
+    world = NotingWorld(60, determinants="peers:1")
+    owner = Owner(world, tmp_path, 0)
+    liar = Process(world, open_store(tmp_path), standby=True, engine=NotingEngine)
+    liar.tail.hold = lambda asked: HeldUpTo(asked.token, asked.life, asked.start + len(asked.entries))  # type: ignore[method-assign]
+    owner.holds(liar)
+    owner.shows(6)
+    owner.dies()
+    before = copied(world)
+    with pytest.raises(DataError, match=r"\[MISSING_OBJECT\] a sink rests on"):
+        raise liar.work.result() or AssertionError
+    assert copied(world) == before
+
+
+def test_a_standby_whose_entries_are_damaged_is_done_without(tmp_path: Path) -> None:
+    """It is the claimant itself: the other standby holds the same."""
+    world, promise = NotingWorld(60, carry=(), determinants="peers:2"), HeldTail.promise
+    owner = Owner(world, tmp_path, 0)
+    damaged, sound = (Process(world, open_store(tmp_path), standby=True, engine=NotingEngine) for _ in range(2))
+
+    def garbled(token: int) -> Promised | Refused:
+        given = promise(damaged.tail, token)
+        return (
+            given if isinstance(given, Refused) else Promised(token, given.life, tuple(e[::-1] for e in given.entries))
+        )
+
+    damaged.tail.promise = garbled  # type: ignore[method-assign]
+    sound.before_claim = lambda: until(lambda: damaged.told(r"does without standby .*\[CORRUPT\]"))
+    owner.holds(damaged, sound)
+    owner.shows(6)
+    owner.store.dies.set()
+    before = copied(world)
+    until(lambda: len(world.held["all"]) == 20)
+    end(damaged, sound)
+    owner.process.work.result()
+    checked(world, tmp_path, before)
 
 
 @pytest.mark.parametrize(("asked", "goes_on"), [("rows", True), ("clean", False)])

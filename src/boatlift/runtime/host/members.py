@@ -6,8 +6,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import chain
 
-from boatlift.errors import FLOW_AND_STORE, UnavailableError
+from boatlift.errors import FLOW_AND_STORE, DataError, UnavailableError
 from boatlift.runtime.host.event_loop import EventQueue
 from boatlift.runtime.machine.events import Event
 from boatlift.runtime.peers.holding import HeldTail, HeldUpTo, Hold, Holders, Promised, Refused, missing
@@ -163,6 +164,8 @@ def gather(
 ) -> tuple[list[Tail], list[str]]:
     """Wait until enough members have promised themselves to a claimant; return what they hold.
 
+    A member whose entries are damaged has promised nothing.
+
     Args:
         own: What the claimant holds as a standby.
         known_as: The token by which sinks know the claimant.
@@ -181,13 +184,22 @@ def gather(
     """
     mine = None if own is None else own.promise(known_as)
     began = asked = told = looked = time.monotonic()
+    held: dict[str, list[Tail]] = {}
+    doubted: set[str] = set()
     while True:
-        answers = {life: answer for life, answer in promised().items() if answer.token == known_as}
-        if isinstance(mine, Promised):
-            answers[mine.life] = mine
-        needed, absent = missing(members, answers)
+        answers = [answer for answer in promised().values() if answer.token == known_as]
+        for answer in (*answers, *([mine] if isinstance(mine, Promised) else ())):
+            if answer.life in held or answer.life in doubted:
+                continue
+            try:
+                held[answer.life] = [decode_tail(each, f"standby {answer.life}") for each in answer.entries]
+            except DataError as error:  # others may hold the same
+                doubted.add(answer.life)
+                tell(f"does without standby {members.lives.get(answer.life, answer.life)}: {error}")
+        needed, absent = missing(members, held)
+        tails = list(chain.from_iterable(held.values()))
         if not needed:
-            return _tails_of(answers), []
+            return tails, []
         now = time.monotonic()
         names = ", ".join(members.lives[life] for life in absent)
         beside = " (beside this process, which may hold a part, with --take-over, too)" if waits else ""
@@ -198,10 +210,10 @@ def gather(
         )
         if now - asked >= ANSWER_SECONDS:
             asked = now
-            if does_without(_tails_of(answers)):
-                return _tails_of(answers), []
+            if does_without(tails):
+                return tails, []
             if accepts_lost and now - began >= LOST_SECONDS:
-                return _tails_of(answers), absent
+                return tails, absent
             if not (waits or accepts_lost):
                 raise UnavailableError("MEMBERS_MISSING", said)
         if is_over():
@@ -213,7 +225,3 @@ def gather(
             looked = now
             look()
         time.sleep(LOOK_SECONDS)
-
-
-def _tails_of(answers: Mapping[str, Promised]) -> list[Tail]:
-    return [decode_tail(each, f"standby {life}") for life, answer in answers.items() for each in answer.entries]
