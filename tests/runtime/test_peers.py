@@ -376,6 +376,22 @@ def test_single_processors_may_be_held(tmp_path: Path, asked: str, goes_on: bool
     checked(world, tmp_path, before)
 
 
+def test_a_takeover_goes_by_the_least_depth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A greater one of a single sink makes that sink wait, and spares a takeover no promise."""
+    monkeypatch.setattr(members, "ANSWER_SECONDS", 0.3)
+    world = NotingWorld(
+        60, carry=(), determinants=dict.fromkeys(("rows", "clean", "sums", "totals"), "peers:1") | {"all": "peers:2"}
+    )
+    owner = Owner(world, tmp_path, 2)
+    owner.shows(6)
+    gone, heir = owner.standbys
+    end(gone)
+    owner.store.dies.set()
+    until(lambda: heir.told(r"\[MEMBERS_MISSING\] .* at depth 1, and 1 more of these must answer"))
+    end(heir)
+    owner.process.work.result()
+
+
 def test_the_members_are_those_that_are_there(tmp_path: Path) -> None:
     world = NotingWorld(9, determinants="peers:1")
     with idle_owner(world, tmp_path, engine=NotingEngine):
