@@ -15,7 +15,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.serializers import read_int
 
-from boatlift.errors import UnavailableError
+from boatlift.errors import FencedError, UnavailableError
 from boatlift.processes.jvm import SECONDS_TO_DIE, check_jvm, death_of_jvm, raising_jvm_died
 
 
@@ -85,6 +85,14 @@ def test_an_error_of_a_connector_waits_for_no_jvm(alive: Alive, fails: Callable[
     with pytest.raises(UnavailableError, match="SINK_FAILED"), raising_jvm_died():
         raise told
     assert set(alive.waits) == {0.0}
+
+
+def test_an_error_that_is_a_cause_of_its_own_cause_is_raised() -> None:
+    """As one that was carried through a sink in another one, and raised again from that."""
+    told, carrier = FencedError("FENCED", "there is a newer owner"), RuntimeError()
+    told.__cause__, carrier.__cause__ = carrier, told
+    with pytest.raises(FencedError), raising_jvm_died():
+        raise told
 
 
 def a_call() -> None:

@@ -354,10 +354,12 @@ def _comes_of_spark(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    seen: BaseException | None = error
-    while seen is not None:
-        yield seen
-        seen = seen.__cause__ or seen.__context__
+    seen: list[BaseException] = []
+    each: BaseException | None = error
+    while each is not None and not any(each is other for other in seen):  # causes may go in a circle
+        yield each
+        seen.append(each)
+        each = each.__cause__ or each.__context__
 
 
 LINES_KEPT = 200
