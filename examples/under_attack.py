@@ -46,7 +46,8 @@ def watchable(folder: Path) -> Iterator[None]:
         command = [sys.executable, "-m", "boatlift.console", "console", "--store", str(folder / "store"), "--quiet"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            say(f"  watch it in a browser: {process.stdout.readline().strip()}")
+            if address := process.stdout.readline().strip():  # else it has ended, and said why
+                say(f"  watch it in a browser: {address}")
             over.wait()
             process.terminate()
 

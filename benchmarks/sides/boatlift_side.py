@@ -7,8 +7,6 @@ import sys
 import time
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, NewTopic
-
 from benchmarks.harness.side import Answer, feed, serve
 from benchmarks.harness.stores import CountingStore, VolatileStore
 from benchmarks.harness.watch import Watch
@@ -78,6 +76,8 @@ class Boatlift:
         # Whatever the first job and the first Python worker of a session cost is not a dataflow's.
         self._spark.range(0, 1000, 1, 2).repartition(2, "id").mapInArrow(lambda batches: batches, "id long").collect()
         if kafka:
+            from confluent_kafka.admin import AdminClient, NewTopic
+
             admin = AdminClient({"bootstrap.servers": kafka})
             for made in admin.create_topics([NewTopic(self._folder.name, 1, 1)]).values():
                 made.result(60)

@@ -185,6 +185,9 @@ def test_a_query_that_takes_for_ever_is_ended(shop: Shop, running: bl.Running) -
     shop.flow.push("orders", {"id": 1})
     until(lambda: shop.taken() == [(1, None, None)])
     until(lambda: running.sql("SELECT count(*) AS n FROM sums").rows.to_pylist() == [{"n": 1}])
+    lookup = "SELECT sum(hash(r.id)) FROM sums s CROSS JOIN range(1000000000000000) r WHERE s.item <=> NULL"
+    with pytest.raises(UnavailableError, match=r"\[QUERY_TIMEOUT\]"):
+        running.sql(lookup, timeout=0.5)
 
 
 def test_more_rows_than_a_push_may_have_are_refused(
@@ -336,6 +339,9 @@ def test_the_command_prints_the_key_first_and_the_receipt(
         ("INSERT INTO t(x)(SELECT 1);", ("t", ("x",), False, "(SELECT 1)")),
         ("INSERT INTO t BY NAME FROM u SELECT x", ("t", (), True, "FROM u SELECT x")),
         ("INSERT INTO t /* c */ WITH u AS (SELECT 1) SELECT * FROM u", ("t", (), False, None)),
+        ("INSERT INTO `it's` VALUES (1)", ("it's", (), False, "VALUES (1)")),
+        ("INSERT INTO t VALUES (1);; -- done", ("t", (), False, "VALUES (1)")),
+        ("INSERT INTO db.t VALUES (1)", None), ("INSERT INTO `db`.t VALUES (1)", None),
         ("INSERT INTO t", None), ("SELECT 'insert into t values (1)'", None), ("INSERT OVERWRITE t SELECT 1", None),
     ],
 )  # fmt: skip

@@ -48,6 +48,20 @@ def test_a_key_that_was_pushed_is_not_taken_again(source: Source, tmp_path: Path
     following.close()
 
 
+def test_what_a_key_stands_for_may_have_no_rows_when_it_is_repeated(source: Source) -> None:
+    def put(*ids: int, digest: bytes) -> Receipt:
+        return source.push([{"id": each} for each in ids], "a", 0, digest)
+
+    assert put(digest=b"1" * 16) == Receipt(0, repeated=False, stable=True)
+    assert put(1, 2, digest=b"1" * 16) == Receipt(2, repeated=False, stable=False)
+    assert put(digest=b"1" * 16) == put(3, digest=b"1" * 16) == Receipt(2, repeated=True, stable=False)
+    with pytest.raises(bl.InvalidError, match=r"\[KEY_REUSED\]"):
+        put(digest=b"2" * 16)
+    position = source.next(source.start())
+    assert position is not None
+    assert position["rows"] == 2
+
+
 def test_input_is_announced_once_it_can_be_taken(source: Source) -> None:
     taken: list[int] = []
 

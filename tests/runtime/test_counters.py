@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from boatlift.runtime.host.run_report import FILE, RunReport
 from boatlift.runtime.inspect.status import status_at
 from boatlift.runtime.machine.instructions import Execute
 from support.engine.hosts import open_store
-from support.engine.memory_engine import MemoryEngine, World
+from support.engine.memory_engine import MemoryEngine, World, make_plan
 
 
 class Counted:
@@ -180,6 +181,17 @@ def test_a_report_of_a_run_has_them_all_and_status_reads_it(tmp_path: Path) -> N
     finally:
         engine.looked.set()
         thread.join()
+
+
+def test_a_unit_is_busy_while_a_step_is_under_way_and_by_those_that_failed() -> None:
+    now = 1_000
+    counters = Counters(make_plan(), lambda: now)
+    clean = counters.units["clean"]
+    with suppress(ValueError), counters.under_way("clean"):
+        assert (clean.since, clean.busy) == (1_000, 0)
+        now = 4_000
+        raise ValueError
+    assert (clean.since, clean.busy, clean.milliseconds) == (0, 3_000, 0)
 
 
 def test_a_source_is_held_for_as_long_as_too_much_waits_behind_it() -> None:

@@ -69,7 +69,7 @@ CANCEL_SECONDS = 0.1
 _QUERY = re.compile(r"\s*(\(\s*)*(select|with|values|from|table)\b", re.IGNORECASE)
 
 _CTE = re.compile(r"(\w+)\s+as\s*\(", re.IGNORECASE)
-_WRITES = re.compile(r"\binsert\b", re.IGNORECASE)
+_WRITES = re.compile(r"\binsert\s+(into|overwrite)\b", re.IGNORECASE)
 _CHOOSES = re.compile(r"\b(where|on|having|qualify)\b", re.IGNORECASE)
 
 _OF_LOOKUPS = {
@@ -173,16 +173,15 @@ class KeptTables:
         for last in [*[False] * ATTEMPTS, True]:
             log.refuse_other_program(Claim("", 0, 0, dict(self._program.identity), {}), recorded_as_claimed)
             try:
-                return self._answer(store, log.history, query, tables, timeout)
+                with _ended_after(self._spark, timeout):
+                    return self._answer(store, log.history, query, tables)
             except DataError:
                 states, log = log.history.live_records.states, Log.open(store, self._plan.dataflow)
                 if last or all(log.history.live_records.states.get(each) == states.get(each) for each in keepers):
                     raise  # else the owner has deleted runs meanwhile, and the log names others
         raise AssertionError
 
-    def _answer(
-        self, store: Store, history: LogHistory, query: str, tables: Sequence[str], timeout: float
-    ) -> QueryAnswer:
+    def _answer(self, store: Store, history: LogHistory, query: str, tables: Sequence[str]) -> QueryAnswer:
         steps, states = _states(history, list(dict.fromkeys(map(self._keeper, tables))))
         shown = {name: steps[self._keeper(name)] for name in tables}
         tasks = {name: self._task(store, name, states[name]) for name in tables if name in self._rows}
@@ -194,7 +193,7 @@ class KeptTables:
             for name in tables
             if name in self._tables
         }
-        return QueryAnswer(self._computed(query, {**tasks, **of_lookups}, timeout), shown)
+        return QueryAnswer(self._computed(query, {**tasks, **of_lookups}), shown)
 
     def _keeper(self, table: str) -> str:
         """Return the processor whose state has the rows of a table."""
@@ -254,7 +253,7 @@ class KeptTables:
                 numbers[number] = name
             return session, lookups, dict(numbers)
 
-    def _computed(self, query: str, tasks: Mapping[str, TableTask], timeout: float) -> pa.Table:
+    def _computed(self, query: str, tasks: Mapping[str, TableTask]) -> pa.Table:
         pass_credentials(self._spark.sparkContext)
         session = session_beside(self._spark, {"spark.sql.adaptive.enabled": "true"})
         for name, task in tasks.items():
@@ -262,7 +261,7 @@ class KeptTables:
             columns = self._rows[name].staged if name in self._rows else self._tables[name][1].columns
             self._show(name, slots.mapInArrow(task, columns))
         try:
-            with _ended_after(session, timeout), unsealing(session.sparkContext):
+            with unsealing(session.sparkContext):
                 return session.sql(query).toArrow()
         except TaskFailedError as failed:
             raise failed.error from failed

@@ -14,7 +14,7 @@ import xxhash
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from boatlift.api.sql_text import NO_CODE
+from boatlift.api.sql_text import NO_CODE, NO_CODE_OR_NAME
 from boatlift.dataflow import Plan
 from boatlift.dataflow.contracts import Receipt, Source
 from boatlift.errors import DataError, InvalidError
@@ -24,7 +24,7 @@ from boatlift.storage.store import Store
 
 _NAME = r"(?:`[^`]+`|\w+)"
 _INSERT = re.compile(
-    rf"\s*insert\s+into\s+(?:table\s+)?({_NAME})\s*"
+    rf"\s*insert\s+into\s+(?:table\s+)?({_NAME})(?!\s*\.|\w)\s*"
     rf"(?:(by\s+name\b)|\(\s*({_NAME}(?:\s*,\s*{_NAME})*)\s*\)(?=\s*[\w(]))?",
     re.IGNORECASE,
 )
@@ -58,12 +58,15 @@ class Insertion:
 
 def insertion_of(statement: str) -> Insertion | None:
     """Return the parts of an `INSERT INTO`; None if a text is another statement."""
-    blank = NO_CODE.sub(lambda found: " " * len(found[0]), statement)
-    found = _INSERT.match(blank)
-    if found is None or not blank[found.end() :].strip():
+    blank = NO_CODE_OR_NAME.sub(
+        lambda found: " " * len(found[0]) if found[0].startswith(("--", "/*")) else found[0], statement
+    )
+    code = blank.rstrip("; \t\r\n")
+    found = _INSERT.match(code)
+    if found is None or found.end() == len(code):
         return None
     named = tuple(each.strip().strip("`") for each in found[3].split(",")) if found[3] else ()
-    query = statement[found.end() :].strip().removesuffix(";")
+    query = statement[found.end() : len(code)].strip()
     return Insertion(found[1].strip("`"), named, found[2] is not None, query, statement.strip())
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from boatlift.errors import InvalidError
 
 NO_CODE = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
-_NO_CODE_OR_NAME = re.compile(rf"{NO_CODE.pattern}|`[^`]*`", re.DOTALL)
+NO_CODE_OR_NAME = re.compile(rf"{NO_CODE.pattern}|`[^`]*`", re.DOTALL)
 _TOKEN = re.compile(r"`[^`]*`|\w+|[^\s\w]")
 _TABLES_FOLLOW = frozenset({"from", "join", "table"})
 _NO_NAMES = frozenset({"select", "values", "lateral", "table", "with", "from", "(", ")"})
@@ -89,7 +89,7 @@ def views_of(path: str | PathLike[str]) -> dict[str, str]:
         raise InvalidError("BAD_VIEW", f"cannot read {path}: {error}") from error
     views: dict[str, str] = {}
     for statement in _statements(text):
-        code = _NO_CODE_OR_NAME.sub(_without_comment, statement).strip()
+        code = NO_CODE_OR_NAME.sub(_without_comment, statement).strip()
         found = _CREATE.fullmatch(code)
         if found is None:
             first = " ".join(code.split())[:60]
@@ -110,7 +110,7 @@ def _without_comment(found: re.Match[str]) -> str:
 def _statements(text: str) -> Iterator[str]:
     """Split text at semicolons outside of comments, strings and quoted names."""
     begin = 0
-    blank = _NO_CODE_OR_NAME.sub(lambda found: " " * len(found[0]), text)
+    blank = NO_CODE_OR_NAME.sub(lambda found: " " * len(found[0]), text)
     for found in re.finditer(r";|\Z", blank):
         statement = text[begin : found.start()]
         if blank[begin : found.start()].strip():

@@ -7,12 +7,14 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from boatlift.runtime.graph import program_of, recorded_program
 from boatlift.runtime.host.ownership import this_process
+from boatlift.runtime.host.run_report import FILE, ActivityReport, RunReport
 from boatlift.runtime.inspect.explanation import explanation_of
-from boatlift.runtime.inspect.status import InFlightStatus, OwnerStatus, UnitStatus, status_of
+from boatlift.runtime.inspect.status import InFlightStatus, OwnerStatus, UnitStatus, reported_status, status_of
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import LoggedMessage
 from boatlift.storage.records.records import Claim, SinkCommit, Stopped
@@ -27,6 +29,18 @@ STATELESS = recorded(stateless())
 
 def claim(program: dict[str, Any], pid: int = 1) -> Claim:
     return Claim("host", pid, 1_700_000_000_000, program, {"spark": "4.3.0"})
+
+
+def test_the_report_of_an_earlier_owner_is_not_that_of_this_one(tmp_path: Path) -> None:
+    """A computer that sees a bucket may have scratch of an owner that died there, while another one runs elsewhere."""
+    store = open_store(tmp_path)
+    log = claimed(store, claim(PROGRAM))
+    written = msgspec.json.encode(RunReport(1, activity=ActivityReport(1, 1, {}, {"all": 50})))
+    (store.scratch(log.owner) / FILE).write_bytes(written)
+    mine = reported_status(log, store).activity
+    assert mine is not None
+    assert mine.sinks == {"all": 50}
+    assert reported_status(claimed(store, claim(PROGRAM, 2)), store).activity is None
 
 
 def crashed(root: Path, program: dict[str, Any]) -> Log:

@@ -55,9 +55,14 @@ class Owner:
         """
         until, since = (step_since, self._began + step_since) if step_since else (at, 0)
         units = {
-            "clean": UnitSums(at // 100, at // 10, at // 10, at / 10),
+            "clean": UnitSums(at // 100, at // 10, at // 10, at / 10, at // 10),
             "sums": UnitSums(
-                until // 100, until // 10, 0, 0.9 * until, since, replaying=bool(more.pop("replaying", False))
+                until // 100,
+                until // 10,
+                milliseconds=0.9 * until,
+                busy=9 * until // 10,
+                since=since,
+                replaying=bool(more.pop("replaying", False)),
             ),
         }
         activity = ActivityReport(self._began, self._began + at, units)

@@ -115,13 +115,26 @@ class Recorder:
         """Queue the rows of a push. A push without rows is answered at once, and its key is not remembered.
 
         Args:
-            digest: What the key stands for; empty for the values of the rows.
+            digest: What the key stands for; empty for the values of the rows. Of such a push that is repeated without
+                rows the answer is that of the recorded one.
 
         Raises:
             BoatliftError: no row was recorded; the answer may raise the same errors.
         """
+        if digest and key and not rows.num_rows and (repeated := self._repeated(key, digest)) is not None:
+            return repeated
         digest = digest or (self._rows.digest(rows) if key else b"")
         return self._queue(_Waiting(rows, Push(key or "", rows.num_rows, digest, self._clock()), rows.nbytes))
+
+    def _repeated(self, key: str, digest: bytes) -> Future[Receipt] | None:
+        with self._changed:
+            known = self._log.find(key) if self._log.begun else None
+            if known is None:
+                return None
+            self._refuse_other(known, digest)
+            answer: Future[Receipt] = Future()
+            answer.set_result(Receipt(known.rows, repeated=True, stable=self._log.is_freed(known.number)))
+            return answer
 
     def put_parsed(self, rows: ParsedRows, key: str | None) -> Future[Receipt]:
         """Queue the rows of a push, which are converted with those of the pushes beside it. Raises as `put`."""

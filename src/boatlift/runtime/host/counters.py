@@ -28,7 +28,8 @@ class UnitSums(msgspec.Struct):
     Attributes:
         rows, milliseconds: Of all its steps.
         fresh: The rows among them that came from sources for the first time.
-        since: When the step that is under way began, in milliseconds since 1970; 0 if none is.
+        busy: The milliseconds in which a step was under way, also one that failed.
+        since: When the step that is under way now began, in milliseconds since 1970; 0 if none is.
         replaying: It has still to execute steps that were executed before a failure.
         replayed: The steps among all that were executed before a failure.
         rows_out: The rows that its steps have emitted.
@@ -45,6 +46,7 @@ class UnitSums(msgspec.Struct):
     rows: int = 0
     fresh: int = 0
     milliseconds: float = 0.0
+    busy: int = 0
     since: int = 0
     replaying: bool = False
     replayed: int = 0
@@ -173,11 +175,13 @@ class Counters:
     @contextmanager
     def under_way(self, unit: str) -> Iterator[None]:
         """Note that a step of a unit is under way until the end of the block; the step's own thread."""
-        self.units[unit].since = self._clock()
+        sums = self.units[unit]
+        sums.since = began = self._clock()
         try:
             yield
         finally:
-            self.units[unit].since = 0
+            sums.busy += self._clock() - began
+            sums.since = 0
 
     def stepped(self, step: Progress) -> None:
         """Count a step of a unit."""

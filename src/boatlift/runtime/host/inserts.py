@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import time
 
@@ -22,7 +23,6 @@ from boatlift.errors import (
 from boatlift.runtime.peers.channel import (
     MOST_ROWS_BYTES,
     Hello,
-    PeerConnection,
     RowsAnswered,
     RowsAsked,
     StrangerError,
@@ -36,7 +36,10 @@ from boatlift.storage.store import Store
 OWNER_SECONDS = 30.0
 """So long a command waits for an owner that answers: a standby takes over in less."""
 
-PAUSE_SECONDS = 0.1
+PAUSE_SECONDS, LOOK_SECONDS = 0.1, 1.0
+
+LEAST_RATE = 1 << 20
+"""The bytes a second of the slowest connection that rows are sent over."""
 
 
 class RowsOfCommands:
@@ -68,7 +71,7 @@ def insert_rows(store: Store, dataflow: str, asked: RowsAsked, seconds: float) -
 
     Laws:
         * The rows are recorded once, however often an owner dies, or the command is repeated with its key.
-        * An error says whether the rows may be recorded.
+        * An error after which the rows may be recorded says so, with the key.
 
     Args:
         seconds: The longest wait for a receipt.
@@ -84,50 +87,83 @@ def insert_rows(store: Store, dataflow: str, asked: RowsAsked, seconds: float) -
         )
     log = LogReader(store, dataflow)
     log.load()
-    secret, until, heard, is_sent = secret_of(store), time.monotonic() + seconds, time.monotonic(), False
+    attempt = _Attempts(log, asked, time.monotonic() + seconds)
+    secret = secret_of(store)
     while True:
         log.catch_up()
         owner = log.claim_of(log.owner)
         error: BoatliftError
         if owner is None or secret is None or log.history.stopped or not owner.address:
             said = f"no run owns {dataflow}: begin it with boatlift run"
-            error = UnavailableError("NOT_RUNNING", f"{said}, then {_again(asked, is_sent=is_sent)}")
-            if not is_sent:
+            error = UnavailableError("NOT_RUNNING", f"{said}, then {attempt.again()}")
+            if not attempt.may_be_recorded:
                 raise error
         else:
             try:
-                with connect(owner.address, secret, owner.fingerprint) as channel:
-                    is_sent = True
-                    try:
-                        channel.send(Hello("command", log.store_id, dataflow, socket.gethostname(), os.getpid()))
-                        channel.send(asked)
-                        answer = _answer(channel, until)
-                    finally:
-                        heard = time.monotonic()
+                answer = attempt.of(owner, secret)
+            except (OSError, StrangerError) as ended:
+                error = attempt.unreachable(owner, ended)
+            else:
                 if not answer.error:
                     return Receipt(answer.rows, answer.repeated, answer.stable)
                 error = from_text(answer.error)
-                if not isinstance(error, UnavailableError | FencedError) or error.lasting:
-                    raise error
-            except (OSError, StrangerError) as ended:
-                error = _unreachable(owner, asked, ended, is_sent=is_sent)
-        if (now := time.monotonic()) > until or now > heard + OWNER_SECONDS:
+                if not isinstance(error, FencedError) and error.condition != "NOT_RUNNING":
+                    raise attempt.with_key(error)
+        if (now := time.monotonic()) > attempt.until or now > attempt.heard + OWNER_SECONDS:
             raise error
         time.sleep(PAUSE_SECONDS)
 
 
-def _answer(channel: PeerConnection, until: float) -> RowsAnswered:
-    while (left := until - time.monotonic()) > 0:
-        if isinstance(answer := channel.receive(left), RowsAnswered):
-            return answer
-    raise TimeoutError("no answer in time")
+class _Attempts:
+    """The attempts to let an owner record rows.
 
+    Attributes:
+        may_be_recorded: Whether an attempt ended without an answer, after it was sent.
+        heard: When a connection was alive last.
+    """
 
-def _unreachable(owner: Claim, asked: RowsAsked, why: Exception, *, is_sent: bool) -> UnavailableError:
-    said = f"process {owner.pid} on {owner.host} owns the store and does not answer ({str(why) or type(why).__name__})"
-    return UnavailableError("OWNER_UNREACHABLE", f"{said}: see boatlift status, then {_again(asked, is_sent=is_sent)}")
+    def __init__(self, log: LogReader, asked: RowsAsked, until: float) -> None:
+        self._log, self._asked, self.until = log, asked, until
+        self.heard, self.may_be_recorded = time.monotonic(), False
 
+    def of(self, owner: Claim, secret: bytes) -> RowsAnswered:
+        """Send the rows to an owner, and wait for its answer for as long as it owns the store.
 
-def _again(asked: RowsAsked, *, is_sent: bool) -> str:
-    recorded = "the rows may be recorded, and are taken once" if is_sent else "no row was recorded"
-    return f"repeat the statement with the key {asked.key} (--key {asked.key}): {recorded}"
+        Raises:
+            OSError: it does not answer, or another one owns the store.
+            StrangerError: it is not the owner.
+        """
+        before, token = self.may_be_recorded, self._log.owner
+        with connect(owner.address, secret, owner.fingerprint) as channel:
+            channel.send(Hello("command", self._log.store_id, self._log.dataflow, socket.gethostname(), os.getpid()))
+            channel.send(self._asked, OWNER_SECONDS + len(self._asked.rows) / LEAST_RATE)
+            self.may_be_recorded, sent = True, time.monotonic()
+            while (left := self.until - time.monotonic()) > 0:
+                if isinstance(answer := channel.receive(min(left, LOOK_SECONDS)), RowsAnswered):
+                    self.may_be_recorded = before
+                    return answer
+                if (now := time.monotonic()) >= sent + LOOK_SECONDS:  # else it may know no such message, and close
+                    self.heard = now
+                self._log.catch_up()
+                if self._log.owner != token:
+                    raise ConnectionResetError("another process has taken over")
+        raise TimeoutError("no answer in time")
+
+    def unreachable(self, owner: Claim, why: Exception) -> UnavailableError:
+        said = f"process {owner.pid} on {owner.host} owns the store and does not answer"
+        return UnavailableError(
+            "OWNER_UNREACHABLE",
+            f"{said} ({str(why) or type(why).__name__}): see boatlift status, then {self.again()}",
+        )
+
+    def with_key(self, error: BoatliftError) -> BoatliftError:
+        """Return the owner's error, with what an earlier attempt may have done."""
+        if not self.may_be_recorded:
+            return error
+        said = f"{error.message}; an earlier attempt had no answer: {self.again()}"
+        return type(error)(error.condition, said, lasting=error.lasting)
+
+    def again(self) -> str:
+        key = self._asked.key
+        recorded = "the rows may be recorded, and are taken once" if self.may_be_recorded else "no row was recorded"
+        return f"repeat the statement with the key {key} (--key {shlex.quote(key)}): {recorded}"

@@ -164,7 +164,7 @@ def gather(
 ) -> tuple[list[Tail], list[str]]:
     """Wait until enough members have promised themselves to a claimant; return what they hold.
 
-    A member whose entries are damaged has promised nothing.
+    A member with a damaged entry counts as one that has promised nothing; its other entries count.
 
     Args:
         own: What the claimant holds as a standby.
@@ -185,19 +185,16 @@ def gather(
     mine = None if own is None else own.promise(known_as)
     began = asked = told = looked = time.monotonic()
     held: dict[str, list[Tail]] = {}
-    doubted: set[str] = set()
+    damaged: dict[str, list[Tail]] = {}
     while True:
         answers = [answer for answer in promised().values() if answer.token == known_as]
         for answer in (*answers, *([mine] if isinstance(mine, Promised) else ())):
-            if answer.life in held or answer.life in doubted:
+            if answer.life in held or answer.life in damaged:
                 continue
-            try:
-                held[answer.life] = [decode_tail(each, f"standby {answer.life}") for each in answer.entries]
-            except DataError as error:  # others may hold the same
-                doubted.add(answer.life)
-                tell(f"does without standby {members.lives.get(answer.life, answer.life)}: {error}")
+            sound: list[Tail] = []
+            (held if _decoded(answer, sound, members, tell) else damaged)[answer.life] = sound
         needed, absent = missing(members, held)
-        tails = list(chain.from_iterable(held.values()))
+        tails = list(chain(*held.values(), *damaged.values()))
         if not needed:
             return tails, []
         now = time.monotonic()
@@ -225,3 +222,15 @@ def gather(
             looked = now
             look()
         time.sleep(LOOK_SECONDS)
+
+
+def _decoded(answer: Promised, sound: list[Tail], members: Membership, tell: Callable[[str], None]) -> bool:
+    """Append the sound entries of a promise; return whether all are."""
+    whole = True
+    for entry in answer.entries:
+        try:
+            sound.append(decode_tail(entry, f"standby {answer.life}"))
+        except DataError as error:  # others may hold the same
+            whole = False
+            tell(f"does without standby {members.lives.get(answer.life, answer.life)}: {error}")
+    return whole

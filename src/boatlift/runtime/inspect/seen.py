@@ -19,7 +19,7 @@ from boatlift.errors import InvalidError
 from boatlift.recovery import Kind
 from boatlift.runtime.inspect.contents import store_at
 from boatlift.runtime.inspect.explanation import last_held, monitor_from_log
-from boatlift.runtime.inspect.status import status_at
+from boatlift.runtime.inspect.status import reported_status
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.log import Log
 from boatlift.storage.opening import StorePlace
@@ -73,7 +73,7 @@ def seen_in(planned: Plan, path: StorePlace, source: str, item: str) -> Seen:
         reader.attach(pushed)
         contains = reader.contains
     step = _step_of(planned, log, source, lambda taken: contains(taken, item))
-    activity = status_at(path).activity
+    activity = reported_status(log, store_at(path)).activity
     return Seen(source, item, step, _sinks(log.history, {} if activity is None else activity.sinks, source, step))
 
 

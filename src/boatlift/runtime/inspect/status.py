@@ -205,7 +205,7 @@ def reported_status(
         total: Of the same log, if it is known.
     """
     status = status_of(log, store.bytes_in_scratch(), operators, total)
-    scratch = max(store.scratches().items(), default=(0, None))[1]
+    scratch = store.scratches().get(log.owner)  # of a bucket, this computer may have only that of an earlier owner
     if scratch is not None:
         status = msgspec.structs.replace(status, adoptable=is_of_this_boot(scratch))
     if status.state not in LIVING or scratch is None:

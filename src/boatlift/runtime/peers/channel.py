@@ -168,14 +168,17 @@ class PeerConnection:
     def fileno(self) -> int:
         return self._connection.fileno()
 
-    def send(self, message: PeerMessage) -> None:
+    def send(self, message: PeerMessage, seconds: float = SEND_SECONDS) -> None:
         """Send a message.
+
+        Args:
+            seconds: The longest time until the other side has read enough of it.
 
         Raises:
             OSError: the connection is closed, or the other side does not read.
         """
         content = msgspec.msgpack.encode(message)
-        self._connection.settimeout(SEND_SECONDS)
+        self._connection.settimeout(seconds)
         self._connection.sendall(len(content).to_bytes(4, "big") + content)
 
     def receive(self, seconds: float, wake: socket.socket | None = None) -> PeerMessage | None:

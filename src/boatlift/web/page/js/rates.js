@@ -32,6 +32,6 @@ function rate(now, was, seconds) {
 
 // A step may take longer than the time between two reports: what it has taken so far counts.
 function busy(now, at, was, then, seconds) {
-  const worked = (sums, until) => (sums ? sums.milliseconds + (sums.since && Math.max(0, until - sums.since)) : 0);
+  const worked = (sums, until) => (sums ? sums.busy + (sums.since && Math.max(0, until - sums.since)) : 0);
   return Math.max(0, Math.min(1, (worked(now, at) - worked(was, then)) / 1000 / seconds));
 }
