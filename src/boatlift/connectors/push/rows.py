@@ -161,11 +161,16 @@ class PushedRows:
         for field in self.schema:
             found = table.column(field.name) if field.name in named else pa.nulls(len(table))
             try:
+                found = found.cast(_plain(found.type))
                 _check_inside(found.type, field.type)
                 if pa.types.is_integer(found.type) and pa.types.is_decimal(field.type):
                     found = found.cast(pa.decimal128(20, 0))  # a cast at once asks the type and not the values
+                if pa.types.is_decimal(found.type) and pa.types.is_floating(field.type):
+                    found = found.cast(pa.string())  # a cast at once is not the nearest value
                 column = found.cast(field.type)
                 column.validate(full=True)
+                if pa.types.is_float64(found.type) and pa.types.is_float32(field.type):
+                    _check_finite(found, column)
                 if _may_lose(found.type, field.type) and not column.cast(found.type).equals(found):
                     raise pa.ArrowInvalid("a value would lose digits, or a part of it")
             except (pa.ArrowException, TypeError) as error:
@@ -254,18 +259,43 @@ def _check_inside(found: pa.DataType, declared: pa.DataType) -> None:
     ):
         wanted = "with a zone" if declared.tz else "without a zone"
         raise pa.ArrowInvalid(f"it has {found}, where times {wanted} belong (pandas: tz_localize)")
+    pairs: list[tuple[pa.DataType, pa.DataType]] = []
     if pa.types.is_struct(found) and pa.types.is_struct(declared):
         names = [found.field(at).name for at in range(found.num_fields)]
         if len(set(names)) < len(names) or not set(names) <= {
             declared.field(at).name for at in range(declared.num_fields)
         }:
             raise pa.ArrowInvalid(f"it has fields {names}")
-        for name in names:
-            _check_inside(found.field(name).type, declared.field(name).type)
-            _refuse_loss(found.field(name).type, declared.field(name).type)
+        pairs = [(found.field(name).type, declared.field(name).type) for name in names]
     elif pa.types.is_list(found) and pa.types.is_list(declared):
-        _check_inside(found.value_type, declared.value_type)
-        _refuse_loss(found.value_type, declared.value_type)
+        pairs = [(found.value_type, declared.value_type)]
+    elif pa.types.is_map(found) and pa.types.is_map(declared):
+        pairs = [(found.key_type, declared.key_type), (found.item_type, declared.item_type)]
+    for own, wanted in pairs:
+        _check_inside(own, wanted)
+        if _may_lose(own, wanted) or (pa.types.is_decimal(own) and pa.types.is_floating(wanted)):
+            raise pa.ArrowInvalid(f"it has {own} inside, where {wanted} belongs: cast it before")
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the same values without dictionaries, and with one kind of lists."""
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(
+            kind.key_field.with_type(_plain(kind.key_type)), kind.item_field.with_type(_plain(kind.item_type))
+        )
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+    return kind
+
+
+def _check_finite(found: pa.ChunkedArray, column: pa.ChunkedArray) -> None:
+    lost = pc.and_not(pc.is_inf(column), pc.is_inf(found))
+    if (row := lost.index(True).as_py()) >= 0:
+        raise pa.ArrowInvalid(f"{found[row].as_py()!r} is more than it holds")
 
 
 def _may_lose(found: pa.DataType, declared: pa.DataType) -> bool:
@@ -275,11 +305,6 @@ def _may_lose(found: pa.DataType, declared: pa.DataType) -> bool:
         or (pa.types.is_timestamp(found) and pa.types.is_date(declared))
         or (not pa.types.is_boolean(found) and not pa.types.is_null(found) and pa.types.is_boolean(declared))
     )
-
-
-def _refuse_loss(found: pa.DataType, declared: pa.DataType) -> None:
-    if _may_lose(found, declared):
-        raise pa.ArrowInvalid(f"it has {found} inside, where {declared} belongs")
 
 
 def _check_decimals(value: Any) -> None:
