@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as T
 
@@ -280,73 +280,6 @@ def test_tables_are_taken_as_they_are() -> None:
         assert rows.of_python(each).to_pylist()[0] == {"id": 1, "item": "a"}
     assert rows.of_python(table.slice(0, 0)).num_rows == 0
     assert rows.of_python([]).num_rows == rows.of_json(b"").num_rows == rows.of_json(b"[]").num_rows == 0
-
-
-DECIMAL, NOON = T.DecimalType(10, 2), dt.datetime(2026, 1, 1, 12, tzinfo=None)  # noqa: DTZ001 - a TIMESTAMP_NTZ
-
-
-_LARGE = pa.large_list(pa.decimal128(10, 2))
-
-
-def _map(values: pa.DataType) -> pa.DataType:
-    return pa.map_(pa.string(), values)
-
-
-@given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**12), max_value=10**12, places=4))
-@example(decimal.Decimal("19.99")).via("Arrow's own cast gives another value")
-@example(decimal.Decimal("4.35")).via("Arrow's own cast gives another value")
-def test_a_decimal_in_a_column_of_doubles_is_the_nearest(number: decimal.Decimal) -> None:
-    rows = PushedRows(T.StructType([T.StructField("x", T.DoubleType())]))
-    table = pa.table({"x": pa.array([number], pa.decimal128(18, 4))})
-    assert rows.of_python(table).to_pylist() == [{"x": float(number)}]
-
-
-def test_whole_numbers_fit_decimals_by_their_values() -> None:
-    rows = PushedRows(T.StructType([T.StructField("x", DECIMAL)]))
-    assert rows.of_python(pa.table({"x": [1, 99_999_999]})).to_pylist()[1] == {"x": decimal.Decimal(99_999_999)}
-    with pytest.raises(bl.DataError, match=r"\[BAD_ROW\] column x does not fit"):
-        rows.of_python(pa.table({"x": [100_000_000]}))
-
-
-@pytest.mark.parametrize(
-    ("kind", "kept", "lost"),
-    [
-        (DECIMAL, pa.array([9.5, 0.1, None]), pa.array([9.555])),
-        (
-            T.DateType(),
-            pa.array([NOON.replace(hour=0), None], pa.timestamp("us")),
-            pa.array([NOON], pa.timestamp("us")),
-        ),
-        (T.BooleanType(), pa.array([0, 1, None], pa.int32()), pa.array([3], pa.int32())),
-        (T.ArrayType(DECIMAL), pa.array([[decimal.Decimal(1)], None]), pa.array([[9.555]])),
-        (T.StructType().add("x", T.DateType()), pa.array([{"x": NOON.date()}, None]), pa.array([{"x": NOON}])),
-        (
-            T.ArrayType(DECIMAL),
-            pa.array([[decimal.Decimal(1)]], _LARGE),
-            pa.array([[9.555]], pa.large_list(pa.float64())),
-        ),
-        (
-            T.ArrayType(T.DoubleType()),
-            pa.array([[1.5]], pa.list_(pa.float64(), 1)),
-            pa.array([[decimal.Decimal("19.99")]]),
-        ),
-        (DECIMAL, pa.array([9.5, 9.5]).dictionary_encode(), pa.array([9.555]).dictionary_encode()),
-        (
-            T.MapType(T.StringType(), T.DateType()),
-            pa.array([[("a", NOON.date())]], _map(pa.date32())),
-            pa.array([[("a", NOON)]], _map(pa.timestamp("us"))),
-        ),
-        (T.ArrayType(T.BooleanType()), pa.array([[True]]), pa.array([[3]])),
-        (T.FloatType(), pa.array([1e30, 0.1, float("inf"), None]), pa.array([1e300])),
-    ],
-)
-def test_a_value_of_a_table_that_a_cast_would_change_is_refused(
-    kind: T.DataType, kept: pa.Array, lost: pa.Array
-) -> None:
-    rows = PushedRows(T.StructType([T.StructField("x", kind)]))
-    assert rows.of_python(pa.table({"x": kept})).num_rows == len(kept)
-    with pytest.raises(bl.DataError, match=r"\[BAD_ROW\] column x does not fit"):
-        rows.of_python(pa.table({"x": lost}))
 
 
 def test_tables_with_times_that_python_has_not_are_taken() -> None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from boatlift.connectors.push.casts import cast
 from boatlift.connectors.push.flaws import (
     field_counter,
     flaw_in,
@@ -55,7 +56,7 @@ class PushedRows:
 
     A row may lack columns that may be NULL, and has no undeclared columns. Values of JSON and of mappings have the
     declared type, or are refused; columns of tables are cast if the cast loses nothing. A FLOAT gets the nearest value,
-    as by Spark's cast.
+    as by Spark's cast, unless that of a finite number is infinite.
 
     With a key, a row may have `_deleted`. A row that deletes needs only the key; columns of the key are never NULL.
 
@@ -74,6 +75,7 @@ class PushedRows:
         self._many: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._rows)
         self._one: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._row)
         self.schema: pa.Schema = to_arrow_schema(nullable_inside(schema), timezone="UTC")
+        self._wide = [_changed(field.type, _widened) for field in self.schema]
         self._declared, self._has_times = schema, "timestamp" in schema.simpleString()
         self._has_decimals = "decimal" in schema.simpleString()
         self._nested = {f.name: counter for f in schema.fields if (counter := field_counter(f.dataType))}
@@ -145,12 +147,16 @@ class PushedRows:
             if self._has_decimals:
                 _check_decimals(rows)
             columns = [
-                pa.array([row.get(field.name) for row in rows], field.type, from_pandas=False) for field in self.schema
+                pa.array([row.get(field.name) for row in rows], kind, from_pandas=False)
+                for field, kind in zip(self.schema, self._wide, strict=True)
             ]
         except UnicodeError as error:
             raise _bad_row(flaw_in(rows) or str(error)) from error
         except (pa.ArrowException, OverflowError, TypeError) as error:
             raise _bad_row(str(error)) from error
+        for at, (field, column) in enumerate(zip(self.schema, columns, strict=True)):
+            if column.type != field.type:
+                columns[at] = _fitted(pa.chunked_array([column]), field)
         return self._marked(columns)
 
     def _of_table(self, table: pa.Table) -> pa.RecordBatch:
@@ -159,25 +165,11 @@ class PushedRows:
             raise _bad_row(f"the table has columns {named}, where {self.schema.names} belong")
         columns = []
         for field in self.schema:
-            found = table.column(field.name) if field.name in named else pa.nulls(len(table))
-            try:
-                found = found.cast(_plain(found.type))
-                _check_inside(found.type, field.type)
-                if pa.types.is_integer(found.type) and pa.types.is_decimal(field.type):
-                    found = found.cast(pa.decimal128(20, 0))  # a cast at once asks the type and not the values
-                if pa.types.is_decimal(found.type) and pa.types.is_floating(field.type):
-                    found = found.cast(pa.string())  # a cast at once is not the nearest value
-                column = found.cast(field.type)
-                column.validate(full=True)
-                if pa.types.is_float64(found.type) and pa.types.is_float32(field.type):
-                    _check_finite(found, column)
-                if _may_lose(found.type, field.type) and not column.cast(found.type).equals(found):
-                    raise pa.ArrowInvalid("a value would lose digits, or a part of it")
-            except (pa.ArrowException, TypeError) as error:
-                raise _bad_row(f"column {field.name} does not fit {field.type}: {error}") from error
+            found = table.column(field.name) if field.name in named else pa.chunked_array([pa.nulls(len(table))])
+            column = _fitted(found, field)
             if column.null_count and not field.nullable:
                 raise _bad_row(f"column {field.name} must not be NULL")
-            columns.append(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
+            columns.append(column)
         return self._marked(columns)
 
     def _marked(self, columns: list[pa.Array]) -> pa.RecordBatch:
@@ -233,78 +225,38 @@ def _values(column: pa.Array) -> list[Any]:
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
-        return list(column.cast(_as_numbers(column.type)).to_pylist())
+        return list(column.cast(_changed(column.type, _as_number)).to_pylist())
 
 
-def _as_numbers(kind: pa.DataType) -> pa.DataType:
+def _as_number(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind):
         return pa.int64()
-    if pa.types.is_date(kind):
-        return pa.int32()
+    return pa.int32() if pa.types.is_date(kind) else kind
+
+
+def _widened(kind: pa.DataType) -> pa.DataType:
+    """Return a type that holds each float of Python: Arrow makes large ones infinite in a narrower one."""
+    return pa.float64() if pa.types.is_float32(kind) else kind
+
+
+def _changed(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return a type with another one for each type of values in it."""
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_as_numbers(field.type)) for field in kind])
+        return pa.struct([field.with_type(_changed(field.type, change)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, kind.item_field.with_type(_as_numbers(kind.item_type)))
+        return pa.map_(kind.key_type, kind.item_field.with_type(_changed(kind.item_type, change)))
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_as_numbers(kind.value_type)))
-    return kind
+        return pa.list_(kind.value_field.with_type(_changed(kind.value_type, change)))
+    return change(kind)
 
 
-def _check_inside(found: pa.DataType, declared: pa.DataType) -> None:
-    """Raise if a cast would leave out fields of a struct, or would invent the zone of times."""
-    if pa.types.is_temporal(declared) and pa.types.is_integer(found):
-        raise pa.ArrowInvalid(f"numbers ({found}) are no times")
-    if pa.types.is_timestamp(declared) and (
-        pa.types.is_date(found) or (pa.types.is_timestamp(found) and (found.tz is None) != (declared.tz is None))
-    ):
-        wanted = "with a zone" if declared.tz else "without a zone"
-        raise pa.ArrowInvalid(f"it has {found}, where times {wanted} belong (pandas: tz_localize)")
-    pairs: list[tuple[pa.DataType, pa.DataType]] = []
-    if pa.types.is_struct(found) and pa.types.is_struct(declared):
-        names = [found.field(at).name for at in range(found.num_fields)]
-        if len(set(names)) < len(names) or not set(names) <= {
-            declared.field(at).name for at in range(declared.num_fields)
-        }:
-            raise pa.ArrowInvalid(f"it has fields {names}")
-        pairs = [(found.field(name).type, declared.field(name).type) for name in names]
-    elif pa.types.is_list(found) and pa.types.is_list(declared):
-        pairs = [(found.value_type, declared.value_type)]
-    elif pa.types.is_map(found) and pa.types.is_map(declared):
-        pairs = [(found.key_type, declared.key_type), (found.item_type, declared.item_type)]
-    for own, wanted in pairs:
-        _check_inside(own, wanted)
-        if _may_lose(own, wanted) or (pa.types.is_decimal(own) and pa.types.is_floating(wanted)):
-            raise pa.ArrowInvalid(f"it has {own} inside, where {wanted} belongs: cast it before")
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the same values without dictionaries, and with one kind of lists."""
-    if pa.types.is_dictionary(kind):
-        return _plain(kind.value_type)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
-    if pa.types.is_map(kind):
-        return pa.map_(
-            kind.key_field.with_type(_plain(kind.key_type)), kind.item_field.with_type(_plain(kind.item_type))
-        )
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
-    return kind
-
-
-def _check_finite(found: pa.ChunkedArray, column: pa.ChunkedArray) -> None:
-    lost = pc.and_not(pc.is_inf(column), pc.is_inf(found))
-    if (row := lost.index(True).as_py()) >= 0:
-        raise pa.ArrowInvalid(f"{found[row].as_py()!r} is more than it holds")
-
-
-def _may_lose(found: pa.DataType, declared: pa.DataType) -> bool:
-    """Return whether Arrow's cast may change values, and says nothing."""
-    return bool(
-        (pa.types.is_floating(found) and pa.types.is_decimal(declared))
-        or (pa.types.is_timestamp(found) and pa.types.is_date(declared))
-        or (not pa.types.is_boolean(found) and not pa.types.is_null(found) and pa.types.is_boolean(declared))
-    )
+def _fitted(found: pa.ChunkedArray, field: pa.Field) -> pa.Array:
+    try:
+        column = cast(found, field.type)
+        column.validate(full=True)
+    except (pa.ArrowException, TypeError) as error:
+        raise _bad_row(f"column {field.name} does not fit {field.type}: {error}") from error
+    return column.combine_chunks()
 
 
 def _check_decimals(value: Any) -> None:
