@@ -27,7 +27,7 @@ exactly what happened, and stays the same from version to version. The text is o
 matter. The command line ends with the class's exit code. After any of them, the same command goes on from where the
 dataflow was: nothing is lost, and nothing starts afresh.
 
-<!-- Written by `make docs` from src/boatlift/conditions.py. Not to be edited by hand. -->
+<!-- Written by `make docs` from src/boatlift/conditions/. Not to be edited by hand. -->
 """
 
 

@@ -43,7 +43,7 @@ LEAST_RATE = 1 << 20
 
 
 class RowsOfCommands:
-    """Gives rows of commands to the sources of a run; any thread may call `take`."""
+    """A run's sources take rows of commands; any thread may call `take`."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
