@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from benchmarks.harness import data
-from benchmarks.harness.measuring import Effort, Figure, Result, cycled, median_ratio, rounds, rows_per_second
+from benchmarks.harness.measuring import Effort, Figure, Result, median_ratio, step_rates
 from benchmarks.harness.side import Side
 
 __all__ = ["measure"]
@@ -22,21 +22,12 @@ def measure(effort: Effort) -> Result:
     """Measure all in turns, with a sink that can carry nothing."""
     rows = effort.keys(100_000)
     files = data.all_keys(rows, rows) + data.drawn_keys(rows, rows, 12)
-    fed = dict.fromkeys((ALONE, *HELD), 0)
-
-    def turn(name: str, side: Side, count: int = TURN) -> float:
-        answer = side.run(cycled(files, fed[name], count))
-        fed[name] += count
-        return rows_per_second(answer, rows)
-
     with ExitStack() as stack:
         sides = {
             name: stack.enter_context(Side("benchmarks.sides.boatlift_side", delivers=True, peers=peers))
             for name, peers in {ALONE: 0, **HELD}.items()
         }
-        for name, side in sides.items():
-            turn(name, side, WARM_UP)
-        rates = rounds(effort.rounds, sides, turn)
+        rates = step_rates(effort, sides, files, rows, warm_up=WARM_UP, count=TURN)
     ratios = {name: median_ratio(rates[name], rates[ALONE]) for name in HELD}
     return Result(
         name="causal_overhead",

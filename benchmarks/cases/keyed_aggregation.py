@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from benchmarks.harness import data
-from benchmarks.harness.measuring import Effort, Figure, Result, cycled, median_ratio, rounds, rows_per_second
+from benchmarks.harness.measuring import Effort, Figure, Result, median_ratio, step_rates
 from benchmarks.harness.side import Side
 
 __all__ = ["measure"]
@@ -18,22 +18,13 @@ def measure(effort: Effort) -> Result:
     """Measure the throughput of both sides, in turns."""
     rows = effort.keys(1_000_000)
     files = data.all_keys(rows, rows) + data.drawn_keys(rows, rows, 12)
-    fed = dict.fromkeys(("boatlift", "rocksdb", "memory"), 0)
-
-    def turn(name: str, side: Side, count: int = TURN) -> float:
-        answer = side.run(cycled(files, fed[name], count))
-        fed[name] += count
-        return rows_per_second(answer, rows)
-
     with ExitStack() as stack:
         sides = {
             "boatlift": stack.enter_context(Side("benchmarks.sides.boatlift_side", every=EVERY)),
             "rocksdb": stack.enter_context(Side("benchmarks.peers.streaming_peer", state="rocksdb")),
             "memory": stack.enter_context(Side("benchmarks.peers.streaming_peer", state="memory")),
         }
-        for name, side in sides.items():
-            turn(name, side, WARM_UP)
-        rates = rounds(effort.rounds, sides, turn)
+        rates = step_rates(effort, sides, files, rows, warm_up=WARM_UP, count=TURN)
     ratios = {
         "Structured Streaming, RocksDB": median_ratio(rates["boatlift"], rates["rocksdb"]),
         "Structured Streaming, in memory": median_ratio(rates["boatlift"], rates["memory"]),

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.harness import data
-from benchmarks.harness.measuring import Effort, Figure, Result, cycled, median_ratio, rounds, rows_per_second
+from benchmarks.harness.measuring import Effort, Figure, Result, median_ratio, step_rates
 from benchmarks.harness.side import Side
 from benchmarks.harness.steady import Steady
 from benchmarks.harness.usage import cores_used, resident_bytes
@@ -55,21 +55,12 @@ def _durability(effort: Effort) -> tuple[list[float], list[float]]:
     """Return the rates with log and checkpoints, and without."""
     rows = effort.keys(1_000_000)
     files = data.all_keys(rows, rows) + data.drawn_keys(rows, rows, 12)
-    fed = dict.fromkeys(("durable", "volatile"), 0)
-
-    def turn(name: str, side: Side, count: int = TURN) -> float:
-        answer = side.run(cycled(files, fed[name], count))
-        fed[name] += count
-        return rows_per_second(answer, rows)
-
     with ExitStack() as stack:
         sides = {
             "durable": stack.enter_context(Side("benchmarks.sides.boatlift_side", every=EVERY)),
             "volatile": stack.enter_context(Side("benchmarks.sides.boatlift_side", durable=False)),
         }
-        for name, side in sides.items():
-            turn(name, side, WARM_UP)
-        rates = rounds(effort.rounds, sides, turn)
+        rates = step_rates(effort, sides, files, rows, warm_up=WARM_UP, count=TURN)
     return rates["durable"], rates["volatile"]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from benchmarks.harness import data
-from benchmarks.harness.measuring import Effort, Figure, Result, cycled, median_ratio, rounds, rows_per_second
+from benchmarks.harness.measuring import Effort, Figure, Result, median_ratio, step_rates
 from benchmarks.harness.side import Side
 
 __all__ = ["measure"]
@@ -22,20 +22,11 @@ def measure(effort: Effort) -> Result:
     rows = effort.keys(1_000_000)
     files = data.all_keys(rows, rows) + data.drawn_keys(rows, rows, 12)
     policies = ("lazy", "eager", "logging", "history")
-    fed = dict.fromkeys(("none", *policies), 0)
-
-    def turn(name: str, side: Side, count: int = TURN) -> float:
-        answer = side.run(cycled(files, fed[name], count))
-        fed[name] += count
-        return rows_per_second(answer, rows)
-
     with ExitStack() as stack:
         sides = {"none": stack.enter_context(Side("benchmarks.sides.boatlift_side", durable=False))}
         for policy in policies:
             sides[policy] = stack.enter_context(Side("benchmarks.sides.boatlift_side", policy=policy))
-        for name, side in sides.items():
-            turn(name, side, WARM_UP)
-        rates = rounds(effort.rounds, sides, turn)
+        rates = step_rates(effort, sides, files, rows, warm_up=WARM_UP, count=TURN)
     ratios = {policy: median_ratio(rates[policy], rates["none"]) for policy in policies}
     return Result(
         name="policies",

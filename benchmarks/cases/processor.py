@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from benchmarks.harness import data
-from benchmarks.harness.measuring import Effort, Figure, Result, cycled, median_ratio, rounds, rows_per_second
+from benchmarks.harness.measuring import Effort, Figure, Result, median_ratio, step_rates
 from benchmarks.harness.side import Side
 
 __all__ = ["measure"]
@@ -20,19 +20,10 @@ def measure(effort: Effort) -> Result:
     keys = effort.keys(1_000_000)
     rows = keys // 10
     files = data.drawn_keys(rows, keys, 12)
-    fed = dict.fromkeys((*FORMS, ROCKSDB), 0)
-
-    def turn(name: str, side: Side, count: int = TURN) -> float:
-        answer = side.run(cycled(files, fed[name], count))
-        fed[name] += count
-        return rows_per_second(answer, rows)
-
     with ExitStack() as stack:
         sides = {form: stack.enter_context(Side("benchmarks.sides.processor_side", form=form)) for form in FORMS}
         sides[ROCKSDB] = stack.enter_context(Side("benchmarks.peers.processor_peer", state="rocksdb"))
-        for name, side in sides.items():
-            turn(name, side, WARM_UP)
-        rates = rounds(effort.rounds, sides, turn)
+        rates = step_rates(effort, sides, files, rows, warm_up=WARM_UP, count=TURN)
     ratios = {form: median_ratio(rates[form], rates[ROCKSDB]) for form in FORMS}
     return Result(
         name="processor",

@@ -27,6 +27,7 @@ __all__ = [
     "percentile",
     "rounds",
     "rows_per_second",
+    "step_rates",
 ]
 
 _T = TypeVar("_T")
@@ -154,6 +155,27 @@ def rows_per_second(answer: Answer, rows: int) -> float:
 def percentile(values: Sequence[float], share: float) -> float:
     """Return the smallest value that at least this share of all values does not exceed."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def step_rates(
+    effort: Effort, sides: Mapping[str, Side], files: Sequence[Path], rows: int, *, warm_up: int, count: int
+) -> dict[str, list[float]]:
+    """Return the rates in rows a second of sides that take files, each of so many rows, in turns of `count` files.
+
+    Args:
+        files: Taken one after the other, from the beginning again after the last.
+        warm_up: The number of files that each side takes before.
+    """
+    fed = dict.fromkeys(sides, 0)
+
+    def turn(name: str, side: Side, count: int = count) -> float:
+        answer = side.run(cycled(files, fed[name], count))
+        fed[name] += count
+        return rows_per_second(answer, rows)
+
+    for name, side in sides.items():
+        turn(name, side, warm_up)
+    return rounds(effort.rounds, sides, turn)
 
 
 def cycled(files: Sequence[Path], start: int, count: int) -> list[Path]:
