@@ -51,6 +51,7 @@ RUN_BY = {
     "prices = flow.source": "test_rows_that_go_give_what_is_said",
     "def large": "test_a_rule_for_checkpoints_is_a_function_as_is_said",
     "total = clean.agg": "test_aggregates_give_what_is_said",
+    "late, early": "test_aggregates_give_what_is_said",
     "def streaks": "test_the_processor_gives_what_is_said",
     "timed = flights": "test_windows_that_end_give_what_is_said",
     "def connections": "test_the_loop_gives_what_is_said",

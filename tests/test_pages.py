@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from boatlift.testing.kafka_broker import KafkaBroker
 
 FUNCTIONS, JOINS = "Call your own functions", "Joins, batches and merges"
-AGGREGATES, PROCESSORS = "Aggregates", "State and timers of your own"
+AGGREGATES, PARTIALS = "Aggregates", "Partials of each stream of a union"
+PROCESSORS = "State and timers of your own"
 EVENT_TIME, LOOPS = "Late rows, windows that end, rows that leave", "Loops"
 DELIVERIES, BAD_ROWS = "Deliver rows at least once", "Bad rows"
 TOGETHER, VIEWS = "Sinks that are shown together", "Views: a query, kept up to date"
@@ -189,8 +190,8 @@ def test_joins_and_functions_run_and_give_what_is_said(weeks: Path, spark: Spark
 def test_aggregates_give_what_is_said(weeks: Path, spark: SparkSession) -> None:
     for week in sorted((weeks / "weeks").iterdir())[3:]:
         week.unlink()
-    (aggregates,) = blocks(AGGREGATES, "python")
-    flow = built(aggregates.text)["flow"]
+    (aggregates,), (partials,) = blocks(AGGREGATES, "python"), blocks(PARTIALS, "python")
+    flow = built(f"{aggregates.text}\n{partials.text}")["flow"]
     bl.run(flow, "out/store", available_now=True, spark=spark)
     totals = spark.read.parquet(str(weeks / "out" / "total"))
     (held,) = totals.groupBy("flights", "minutes").agg(F.sum("_weight").alias("weight")).where("weight > 0").collect()
@@ -203,6 +204,10 @@ def test_aggregates_give_what_is_said(weeks: Path, spark: SparkSession) -> None:
         routes = [count for (count,) in database.execute("SELECT flights FROM delays")]
     assert sizes == {size: routes.count(size) for size in routes}
     assert sum(size * count for size, count in sizes.items()) == held["flights"]
+    newest: dict[str, tuple[int, int]] = {}
+    for step in sorted((weeks / "out" / "arrivals").glob("*.parquet")):
+        newest |= {row["dest"]: (row["minutes"] or 0, row["flights"]) for row in pq.read_table(step).to_pylist()}
+    assert (held["minutes"], held["flights"]) == tuple(map(sum, zip(*newest.values(), strict=True)))
 
 
 def delivered(weeks: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str], page: str) -> tuple[Receiver, str]:

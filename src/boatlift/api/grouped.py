@@ -41,6 +41,7 @@ class Grouped:
         name: str,
         *columns: Column,
         emit: Literal["changes", "final"] = "changes",
+        partials: bool = False,
         policy: Lazy | Eager | History | None = None,
     ) -> Stream:
         """Keep aggregates by key, and give one change for each change of the input.
@@ -53,6 +54,8 @@ class Grouped:
             columns: Spark's `count`, `sum`, `avg`, `min` and `max`, each with an `alias`.
             emit: `"final"`: of windows (`group_by(bl.window(…))`) each row comes once, when its window has ended by the
                 watermark of the stream (`Stream.with_watermark`): new rows, for a sink that appends.
+            partials: Whether the stream is a union whose streams are aggregated one by one, as the steps of each come
+                (`docs/guide/aggregates.md`): a slow or failed stream neither delays nor undoes the work for the others.
             policy: The cost of a crash.
 
         Raises:
@@ -68,7 +71,9 @@ class Grouped:
                 raise InvalidError(
                     "BAD_WINDOW", f"{name}: a row is final when its window has ended: group by bl.window('COLUMN', …)"
                 )
-            return aggregated(self.stream, self.keys, name, columns, policy)
+            return aggregated(self.stream, self.keys, name, columns, policy, partials=partials)
+        if partials:
+            raise InvalidError("BAD_OPTION", f"{name}: windows go by all streams' watermarks: leave partials out")
         _check_aggregates(name, "agg", columns)
         chosen = policy_of_state(name, policy, "state")
         made = WindowAggregate(
@@ -446,12 +451,18 @@ def _timers(name: str, timers: object) -> TimerTime:
 
 
 def aggregated(
-    stream: Stream, keys: tuple[str, ...], name: str, columns: tuple[Column, ...], policy: Lazy | Eager | History | None
+    stream: Stream,
+    keys: tuple[str, ...],
+    name: str,
+    columns: tuple[Column, ...],
+    policy: Lazy | Eager | History | None,
+    *,
+    partials: bool = False,
 ) -> Stream:
     """Return the aggregates of a stream; without keys those of all rows."""
     _check_aggregates(name, "agg", columns)
     chosen = policy_of_state(name, policy, "state")
-    return stream.dataflow.add(Aggregate(checked_name(name), (stream.name,), chosen, keys, columns))
+    return stream.dataflow.add(Aggregate(checked_name(name), (stream.name,), chosen, keys, columns, partials))
 
 
 def _check_aggregates(name: str, call: str, columns: tuple[Column, ...]) -> None:

@@ -403,7 +403,9 @@ class Stream(StreamInTime):
             )
         return self.dataflow.add(Gather(checked_name(name), (self.name,), chosen))
 
-    def agg(self, name: str, *columns: Column, policy: Lazy | Eager | History | None = None) -> Stream:
+    def agg(
+        self, name: str, *columns: Column, partials: bool = False, policy: Lazy | Eager | History | None = None
+    ) -> Stream:
         """Keep aggregates of all rows, as `group_by(…).agg` keeps them by key.
 
         There is no row of results before the first row of input, as in Spark's streaming aggregations.
@@ -411,12 +413,13 @@ class Stream(StreamInTime):
         Args:
             name: The processor's name.
             columns: Spark's `count`, `sum`, `avg`, `min` and `max`, each with an `alias`.
+            partials: As for `group_by(…).agg`.
             policy: The cost of a crash.
 
         Examples:
             >>> total = flights.agg("total", F.count("*").alias("flights"), F.max("arr_delay").alias("worst"))
         """
-        return aggregated(self, (), name, columns, policy)
+        return aggregated(self, (), name, columns, policy, partials=partials)
 
     def sink(self, name: str, sink: Sink) -> None:
         """Write every step to an external system; all of Boatlift's own sinks do so exactly once.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
@@ -27,6 +27,14 @@ class Timing(Enum):
     """Epochs of its own, each with all that has come on its inputs; the end of each input is a determinant."""
     BATCH = "batch"
     """Epochs of its own, each over many times of its input; the end of an epoch is a determinant."""
+
+
+class Reads(Protocol):
+    """A processor, by what it reads."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The names of its inputs."""
 
 
 class OperatorStatus(msgspec.Struct, frozen=True):
@@ -128,6 +136,16 @@ class Operator(ABC):
     def gathered(self) -> Operator:
         """Return the operator in the form that takes all that has come as one step; itself if there is none."""
         return self
+
+    def before(self, processors: Mapping[str, Reads]) -> tuple[Operator, ...]:  # noqa: ARG002
+        """Return operators that do a part of its work, in the place of the operator that it reads; none: it does all.
+
+        The last has the name of the operator that it replaces; each is after those that it reads.
+
+        Raises:
+            InvalidError: `[BAD_UNION]` what it reads cannot be replaced.
+        """
+        return ()
 
     def after_meeting(self, inputs: Sequence[Rows], taken: Collection[str]) -> tuple[Operator, ...]:  # noqa: ARG002
         """Return the operators that take its inputs if these have different times; itself alone if they do not.

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from boatlift.dataflow.contracts import Delivery
 from boatlift.dataflow.groups import Groups, refuse_other_times
-from boatlift.dataflow.operator import Timing
+from boatlift.dataflow.operator import Operator, Timing
 from boatlift.dataflow.order import with_gathering
 from boatlift.dataflow.policies import History, Keep, Policy
 from boatlift.dataflow.processors import Processor, SinkSpec, SourceSpec
@@ -198,9 +198,19 @@ def _divided(name: str, processors: Mapping[str, Processor], ticks: SourceSpec |
     unread = next((each for each in processors if each not in read and each not in ends), None)
     if unread is not None:
         raise InvalidError("EMPTY_DATAFLOW", f"nothing reads {unread}: give it a sink, or remove it")
-    processors = _after_meetings(processors)
+    processors = _after_meetings(_with_partials(processors))
     processors = with_gathering(processors, _rows(processors))
     return Plan(name, processors, sources, units_of(processors), sinks, _rows(processors), ticks)
+
+
+def _with_partials(processors: Mapping[str, Processor]) -> dict[str, Processor]:
+    """Return the processors of a dataflow, with those that do a part of another's work before it."""
+    before = [each.before(processors) for each in processors.values() if isinstance(each, Operator)]
+    instead = {found[-1].name: found for found in before if found}
+    made: dict[str, Processor] = {}
+    for name, processor in processors.items():
+        made |= {each.name: each for each in instead.get(name, (processor,))}
+    return made
 
 
 def _after_meetings(processors: Mapping[str, Processor]) -> dict[str, Processor]:

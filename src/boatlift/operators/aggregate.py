@@ -1,13 +1,14 @@
-"""Aggregates by key: over all rows so far, kept as state, or of each step's rows alone."""
+"""Aggregates by key: over all rows so far, kept as state, or of each step's rows alone; and partial aggregates."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from boatlift.dataflow.operator import KeyedOperator, Operator
+from boatlift.dataflow.operator import KeyedOperator, Operator, Reads
+from boatlift.dataflow.policies import Ephemeral
 from boatlift.dataflow.rows import RowKind, Rows, not_all_new
 from boatlift.errors import InvalidError
 
@@ -27,14 +28,16 @@ class Aggregate(KeyedOperator):
     Attributes:
         keys: The columns that it groups by; none: all rows are one group.
         columns: Spark's aggregates, each with its result's name.
+        partials: Whether it reads a union, of whose streams each is aggregated by itself as its steps come.
     """
 
     kind = "aggregate"
     of_steps = ""
     keeps_rows = True
-    options = ("keys",)
+    options = ("keys", "partials")
     keys: tuple[str, ...]
     columns: tuple[Column, ...]
+    partials: bool = False
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
         (taken,) = inputs
@@ -44,6 +47,53 @@ class Aggregate(KeyedOperator):
             "take the table, and a lookup",
         )
         return Rows(self.name, RowKind.CHANGES, taken.source_times, unique=self.keys)
+
+    def before(self, processors: Mapping[str, Reads]) -> tuple[Operator, ...]:
+        if not self.partials:
+            return ()
+        union = processors[self.upstream]
+        if not isinstance(union, Operator) or union.kind not in ("union", "merge"):
+            raise InvalidError(
+                "BAD_UNION",
+                f"{self.name} takes partials of the streams of a union, and {self.upstream} is none: let it read the "
+                "union itself, whose streams were transformed before; or leave partials out",
+            )
+        if all(isinstance(processors[read], Partial) for read in union.reads):
+            return ()  # a plan that is divided once more
+        others = [name for name, each in processors.items() if union.name in each.reads and name != self.name]
+        if others:
+            raise InvalidError(
+                "BAD_UNION",
+                f"{self.name} takes partials of the streams of {union.name}, whose rows {others[0]} reads, too: unite "
+                f"the streams once more for {self.name}, or leave partials out",
+            )
+        parts: list[Operator] = []
+        for read in union.reads:
+            names = (f"{self.name}_of_{read}{number}" for number in ("", *range(2, len(processors) + 3)))
+            free = next(each for each in names if each not in processors)
+            parts.append(Partial(free, (read,), Ephemeral(), self.keys, self.columns))
+        return *parts, replace(union, reads=tuple(each.name for each in parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Partial(Operator):
+    """Aggregates each step's rows by key to partial aggregates, which an `Aggregate` combines; no state.
+
+    Attributes:
+        keys, columns: As of that aggregate.
+    """
+
+    kind = "partial"
+    of_steps = ""  # the sums of its rows are the same, however its input comes in steps
+    options = ("keys",)
+    ends_job = True
+    keys: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+    def rows(self, inputs: Sequence[Rows]) -> Rows:
+        (taken,) = inputs
+        self.refuse_tables(taken, "a whole table every time, and partials are of new rows or changes: leave them out")
+        return Rows(self.name, source_times=taken.source_times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +125,22 @@ def compile_aggregate(operator: Aggregate | Reduce, inputs: Sequence[Columns], k
     """Compile an aggregate: exact sums, which a kernel keeps as state; or a reduction, the kernel without its state."""
     from boatlift.kernels.aggregate import AggregateKernel, ReduceKernel
     from boatlift.spark.aggregates.compiled import compile_aggregates
+    from boatlift.spark.aggregates.partials import compile_combined
 
     (takes,) = inputs
+    if takes.partials:
+        return compile_combined(operator.name, takes, kit)
     keeps = operator.keeps_state
     kernel = partial(AggregateKernel if keeps else ReduceKernel, processor=operator.name)
     return compile_aggregates(operator.name, operator.keys, operator.columns, takes, kit, kernel, changes=keeps)
 
 
-COMPILERS = {Aggregate: compile_aggregate, Reduce: compile_aggregate}
+def compile_partial(operator: Partial, inputs: Sequence[Columns], kit: Kit) -> CompiledKeyed:
+    """Compile partial aggregates; see `spark.aggregates.partials`."""
+    from boatlift.spark.aggregates.partials import compile_partials
+
+    (takes,) = inputs
+    return compile_partials(operator.name, operator.keys, operator.columns, takes, kit)
+
+
+COMPILERS = {Aggregate: compile_aggregate, Partial: compile_partial, Reduce: compile_aggregate}

@@ -10,8 +10,16 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout, ReduceKernel
-from boatlift.kernels.kernel import ROWS_INPUT, Kernel
+from boatlift.kernels.aggregate import (
+    AggregateColumn,
+    AggregateKernel,
+    CombiningKernel,
+    Layout,
+    PartialKernel,
+    ReduceKernel,
+)
+from boatlift.kernels.kernel import ROWS_INPUT, Kernel, KernelInputs, StepOutput
+from boatlift.kernels.step_state import StepState
 from kernels.kernel_laws import KernelCase, KernelLaws, Step
 from support.rows.keyed_state import Fields, Hash, Oracle, Row, crowded_hash, record_batch, same_hash, spread_hash
 
@@ -122,6 +130,31 @@ class ReduceOracle:
         return Counter({row[:-1]: count for row, count in change.items()})
 
 
+class ByBranches(AggregateKernel):
+    """Aggregates each batch of a step by itself, as one branch of a union, and combines the partial rows."""
+
+    def step(self, inputs: KernelInputs, state: StepState, *, upserts: bool = False) -> StepOutput:
+        partial = PartialKernel(self.layout, self.processor)
+        combined: list[pa.RecordBatch] = []
+        names = [name for name, _ in self.layout.keys]
+        for batch in (piece for each in inputs[ROWS_INPUT] for piece in (each.slice(0, 3), each.slice(3))):
+            hashes = {tuple(row[name] for name in names): row["_hash"] for row in canonical(batch, names)}
+            for rows in partial.step({ROWS_INPUT: [batch]}, state).batches:
+                found = [hashes[tuple(row[name] for name in names)] for row in canonical(rows, names)]
+                combined.append(rows.append_column("_hash", pa.array(found, pa.int64())))
+        return CombiningKernel(self.layout, self.processor).step({ROWS_INPUT: combined}, state, upserts=upserts)
+
+
+def canonical(batch: pa.RecordBatch, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return rows whose keys are equal in Python if they are one key: NaN is a text, and -0.0 is 0.0."""
+    rows = batch.to_pylist()
+    for row in rows:
+        for name in names:
+            if isinstance(row[name], float):
+                row[name] = "NaN" if row[name] != row[name] else row[name] + 0.0
+    return rows
+
+
 def case(
     layout: Layout,
     steps: st.SearchStrategy[list[Step]],
@@ -138,7 +171,7 @@ def case(
     def hash_of_row(_: str, row: Fields) -> int:
         return hash_of_key(tuple(row[name] for name, _ in layout.keys))
 
-    keeps_state = kernel_of is AggregateKernel
+    keeps_state = kernel_of in (AggregateKernel, ByBranches)
     return KernelCase(kernel_of(layout, "p"), steps, lambda: oracle_of(layout), batch_of, hash_of_row, keeps_state)
 
 
@@ -180,3 +213,19 @@ class TestReduce(KernelLaws):
 
 class TestReduceWithoutKeys(KernelLaws):
     case = case(Layout((), (*ADDITIVE, *EXTREMES)), appended(), spread_hash, ReduceKernel, ReduceOracle)
+
+
+class TestPartials(KernelLaws):
+    case = case(Layout(KEYS, (*ADDITIVE, *EXTREMES)), appended(), kernel_of=ByBranches)
+
+
+class TestPartialsOfCollidingKeys(KernelLaws):
+    case = case(Layout(KEYS, (*FEW, *EXTREMES)), appended(), crowded_hash, ByBranches)
+
+
+class TestPartialsOfChanges(KernelLaws):
+    case = case(Layout(KEYS[:1], (*ADDITIVE, *MOMENTS), weighted=True), changed(), kernel_of=ByBranches)
+
+
+class TestPartialsOfAllRows(KernelLaws):
+    case = case(Layout((), (*ADDITIVE, *EXTREMES)), appended(), kernel_of=ByBranches)

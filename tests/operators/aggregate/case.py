@@ -57,6 +57,14 @@ def expected_by_key(rows: list[dict[str, Any]], _more: list[dict[str, Any]]) -> 
     )
 
 
+def of_partials(rows: bl.Stream, more: bl.Stream) -> bl.Stream:
+    from pyspark.sql import functions as F
+
+    both = rows.union("both-in-parts", more).group_by("k")
+    columns = (F.count("*").alias("n"), F.avg("x").alias("x"), F.max("v").alias("v"))
+    return both.agg("aggregate-of-partials", *columns, partials=True)
+
+
 def expected_of_all(rows: list[dict[str, Any]], _more: list[dict[str, Any]]) -> Rows:
     return Counter([as_row({"n": len(rows), "v": sum(row["v"] for row in rows)})])
 
@@ -104,5 +112,8 @@ CASES = [
     OperatorCase("aggregate", by_key, expected_by_key, changes_of),
     OperatorCase("aggregate-of-all", of_all_rows, expected_of_all, changes_of),
     OperatorCase("aggregate-over-changes", over_changes, expected_over_changes, changes_of),
+    OperatorCase(
+        "aggregate-of-partials", of_partials, lambda rows, more: expected_by_key([*rows, *more], []), changes_of
+    ),
     OperatorCase("reduce", reduced, expected_by_step, result_of_steps),
 ]

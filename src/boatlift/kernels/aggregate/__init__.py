@@ -9,5 +9,14 @@ from __future__ import annotations
 from boatlift.kernels.aggregate.kernel import AggregateKernel, ReduceKernel
 from boatlift.kernels.aggregate.layout import AggregateColumn, Layout
 from boatlift.kernels.aggregate.node import AggregateNode
+from boatlift.kernels.aggregate.partial_rows import CombiningKernel, PartialKernel
 
-__all__ = ["AggregateColumn", "AggregateKernel", "AggregateNode", "Layout", "ReduceKernel"]
+__all__ = [
+    "AggregateColumn",
+    "AggregateKernel",
+    "AggregateNode",
+    "CombiningKernel",
+    "Layout",
+    "PartialKernel",
+    "ReduceKernel",
+]

@@ -100,6 +100,10 @@ class AggregateKernel(LayoutKernel):
         if delta is None:
             return StepOutput()
         state.share.check(delta.hash)
+        return self.add_step(delta, state, upserts=upserts)
+
+    def add_step(self, delta: KeyedRows[PartialAggregates], state: StepState, *, upserts: bool = False) -> StepOutput:
+        """Add the partial aggregates of a step, of which some may be zero throughout."""
         codec = self.parts[self.part]
         nothing = codec.is_zero(delta.values)
         if nothing is not None:

@@ -33,12 +33,7 @@ def aggregate(layout: Layout, batches: Sequence[pa.RecordBatch]) -> KeyedRows[Pa
     batches = [batch for batch in batches if batch.num_rows]
     if not batches:
         return None
-    keys = [Column.from_arrow(_column(batches, name), kind) for name, kind in layout.keys]
-    if keys:
-        grouping = group(Column.from_arrow(_column(batches, HASH), pa.int64()).values.view(np.uint64), keys)
-    else:
-        rows = sum(batch.num_rows for batch in batches)
-        grouping = Grouping(np.arange(rows), np.zeros(1, np.int64), np.zeros(1, np.uint64), collides=False)
+    keys, grouping = keys_and_groups(layout, batches)
     weights: Weights
     if layout.weighted:
         column = Column.from_arrow(_column(batches, WEIGHT), pa.int64())
@@ -54,6 +49,15 @@ def aggregate(layout: Layout, batches: Sequence[pa.RecordBatch]) -> KeyedRows[Pa
         _aggregate_argument(layout, number, _column(batches, name), grouping, weights, partials)
     firsts = grouping.order[grouping.starts]
     return KeyedRows(grouping.hash, [column.take(firsts) for column in keys], partials, grouping.collides)
+
+
+def keys_and_groups(layout: Layout, batches: Sequence[pa.RecordBatch]) -> tuple[list[Column], Grouping]:
+    """Return the key columns of rows, and the groups of equal keys; without keys all rows are one group."""
+    keys = [Column.from_arrow(_column(batches, name), kind) for name, kind in layout.keys]
+    if keys:
+        return keys, group(Column.from_arrow(_column(batches, HASH), pa.int64()).values.view(np.uint64), keys)
+    rows = sum(batch.num_rows for batch in batches)
+    return [], Grouping(np.arange(rows), np.zeros(1, np.int64), np.zeros(1, np.uint64), collides=False)
 
 
 def _aggregate_argument(

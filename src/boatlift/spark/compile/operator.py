@@ -41,6 +41,7 @@ class Columns:
         watermark_column: The column of the watermark's times; None if it is not among the columns.
         further_times: Columns of streams that have met, each with the times of the watermark of one of them.
         without_watermark: The streams for want of whose watermark these rows have none; empty if it has another cause.
+        partials: The whole aggregates of which the rows are partial ones, each as one branch of a union has it.
     """
 
     origin: str
@@ -53,6 +54,7 @@ class Columns:
     watermark_column: str | None = None
     further_times: tuple[str, ...] = ()
     without_watermark: tuple[str, ...] = ()
+    partials: tuple[Compiled, ...] = ()
 
     @property
     def names(self) -> list[str]:

@@ -145,6 +145,8 @@ def _compile(
 
 def _names(columns: Columns, plan: Plan) -> list[str]:
     """Return the columns whose names must not be reserved: `_weight` may be, where all readers read weights."""
+    if columns.partials:
+        return []  # only the aggregate reads them
     readers = [each for unit in plan.units.values() for each in unit.operators if columns.origin in each.reads]
     weights = bool(readers) and all(each.reads_weights for each in readers)
     return [name for name in columns.names if not (weights and name == WEIGHT)]

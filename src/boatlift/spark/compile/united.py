@@ -64,7 +64,8 @@ def compile_united(operator: Operator, inputs: Sequence[Columns], kit: Kit) -> U
         )
         for field in first.schema.fields
     ]
-    return _united(Columns(name, StructType(fields)), inputs, [{}] * len(inputs))
+    partials = tuple(whole for each in inputs for whole in each.partials)
+    return _united(Columns(name, StructType(fields), partials=partials), inputs, [{}] * len(inputs))
 
 
 def compile_meeting(operator: Operator, inputs: Sequence[Columns], kit: Kit) -> United:
