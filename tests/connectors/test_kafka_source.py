@@ -113,8 +113,7 @@ def test_a_transaction_that_is_open_holds_back_what_comes_after_it(kafka_broker:
     assert [(r["start"], r["end"]) for r in position["ranges"]] == [(0, 1)]
     producer.commit_transaction()
     # Until the marker is written the end may stay where it was.
-    while (following := made.next(cursor)) is None:
-        pass
+    following = until(lambda: made.next(cursor))
     assert [(r["start"], r["end"]) for r in following["ranges"]] == [(1, 4)]
 
 
@@ -154,8 +153,7 @@ def test_a_partition_that_is_added_is_taken_whole(kafka_broker: KafkaBroker) -> 
     producer = Producer(plain(kafka_broker) | {"topic.metadata.refresh.interval.ms": 100})
     producer.produce(topic, b"3", partition=1)
     assert producer.flush(PATIENCE) == 0
-    while (position := made.next(cursor)) is None:
-        pass
+    position = until(lambda: made.next(cursor))
     assert [(r["partition"], r["start"], r["end"]) for r in position["ranges"]] == [(1, 0, 1)]
 
 
@@ -440,8 +438,7 @@ def test_topics_that_match_are_found_as_they_come(kafka_broker: KafkaBroker) -> 
     assert [(r["topic"], r["start"], r["end"]) for p in positions for r in p["ranges"]] == [(first, 1, 1)]
     make_topic(kafka_broker, f"{first}-2")
     send(kafka_broker, f"{first}-2", [b"2"])
-    while (position := made.next(cursor)) is None:
-        pass
+    position = until(lambda: made.next(cursor))
     assert [(r["topic"], r["number"], r["start"], r["end"]) for r in position["ranges"]] == [(f"{first}-2", 1, 0, 1)]
 
 
