@@ -1,7 +1,7 @@
 """The time of a small step with a log whose objects take 50 ms, over that with a log on the local disk.
 
 Once with sinks that wait for the log, once with sinks that carry what it lacks, once with other processes that hold it;
-and for a function the same with the store in a real object store, behind a proxy that delays each request.
+for Kafka and for a function also with the store in a real object store, behind a proxy that delays each request.
 The sink is a folder of Parquet, then a topic of Kafka, then a function, which can carry nothing, then a function of
 rows without an aggregate, once with a key, by which it recognises them. One step at a time, from input to output.
 """
@@ -29,7 +29,7 @@ WARM_UP, SINGLE, ROWS = 20, 40, 1000
 MOST = 1.15
 DISK, WAITS, RIDES, HELD = "local disk", "50 ms, waits", "50 ms, carries", "50 ms, held by one"
 BY_ROW = "50 ms, by row"
-FAR_WAITS, FAR_HELD = "object store, waits", "object store, held by one"
+FAR_WAITS, FAR_RIDES, FAR_HELD = "object store, waits", "object store, carries", "object store, held by one"
 
 STORES: dict[str, dict[str, Any]] = {
     DISK: {"rides": False},
@@ -38,6 +38,7 @@ STORES: dict[str, dict[str, Any]] = {
     HELD: {"delay": DELAY, "rides": False, "peers": 1},
     BY_ROW: {"delay": DELAY, "rides": False, "identified": True},
     FAR_WAITS: {"rides": False},
+    FAR_RIDES: {"rides": True},
     FAR_HELD: {"rides": False, "peers": 1},
 }
 """What a sink waits for, each with the options of the side."""
@@ -45,6 +46,7 @@ STORES: dict[str, dict[str, Any]] = {
 SINKS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "folder": ({}, [DISK, WAITS, HELD, RIDES]),
     "Kafka": ({}, [DISK, WAITS, HELD, RIDES]),
+    "Kafka, far": ({}, [DISK, FAR_WAITS, FAR_HELD, FAR_RIDES]),
     "function": ({"delivers": True}, [DISK, WAITS, HELD, FAR_WAITS, FAR_HELD]),
     "rows": ({"delivers": True, "row_wise": True}, [DISK, WAITS, HELD, BY_ROW]),
 }
@@ -53,6 +55,7 @@ SINKS: dict[str, tuple[dict[str, Any], list[str]]] = {
 MEANT = {
     "folder": [RIDES, HELD],
     "Kafka": [RIDES, HELD],
+    "Kafka, far": [FAR_RIDES, FAR_HELD],
     "function": [HELD, FAR_HELD],
     "rows": [BY_ROW],
 }
@@ -67,9 +70,9 @@ def measure(effort: Effort) -> Result:
         proxy = stack.enter_context(FaultProxy(server.port, delay=DELAY))
         far = server.environment_at(proxy.port)
         for sink, (options, stores) in SINKS.items():
-            given = {**options, "kafka": broker.bootstrap} if sink == "Kafka" else options
+            given = {**options, "kafka": broker.bootstrap} if sink.startswith("Kafka") else options
             sides = {store: {**given, **STORES[store]} for store in stores}
-            for store in (FAR_WAITS, FAR_HELD):
+            for store in (FAR_WAITS, FAR_RIDES, FAR_HELD):
                 if store in sides:
                     sides[store]["url"] = server.url(f"{sink}/{store}".replace(" ", "-").replace(",", ""))
             made, found = _measured(effort, sides, far)
@@ -102,11 +105,9 @@ def _measured(
         return [take(name, side) for _ in range(SINGLE)]
 
     with ExitStack() as stack:
-        sides = {
-            name: stack.enter_context(Side("benchmarks.sides.boatlift_side", environment, **given))
-            for name, given in options.items()
-        }
-        for name, side in sides.items():
+        sides: dict[str, Side] = {}
+        for name, given in options.items():  # a side that is stopped while it opens its sink finds its requests late
+            side = sides[name] = stack.enter_context(Side("benchmarks.sides.boatlift_side", environment, **given))
             side.run(state)
             for _ in range(WARM_UP):
                 take(name, side)
