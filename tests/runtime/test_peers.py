@@ -336,19 +336,25 @@ def test_a_standby_that_says_it_holds_what_it_does_not_is_found_out(tmp_path: Pa
     assert copied(world) == before
 
 
-def test_a_standby_whose_entries_are_damaged_is_done_without(tmp_path: Path) -> None:
-    """It is the claimant itself: the other standby holds the same."""
-    world, promise = NotingWorld(60, carry=(), determinants="peers:2"), HeldTail.promise
-    owner = Owner(world, tmp_path, 0)
-    damaged, sound = (Process(world, open_store(tmp_path), standby=True, engine=NotingEngine) for _ in range(2))
+def garble(standby: Process) -> None:
+    """Let a standby promise entries that are damaged."""
+    promise = standby.tail.promise
 
     def garbled(token: int) -> Promised | Refused:
-        given = promise(damaged.tail, token)
+        given = promise(token)
         return (
             given if isinstance(given, Refused) else Promised(token, given.life, tuple(e[::-1] for e in given.entries))
         )
 
-    damaged.tail.promise = garbled  # type: ignore[method-assign]
+    standby.tail.promise = garbled  # type: ignore[method-assign]
+
+
+def test_a_standby_whose_entries_are_damaged_is_done_without(tmp_path: Path) -> None:
+    """It is the claimant itself: the other standby holds the same."""
+    world = NotingWorld(60, carry=(), determinants="peers:2")
+    owner = Owner(world, tmp_path, 0)
+    damaged, sound = (Process(world, open_store(tmp_path), standby=True, engine=NotingEngine) for _ in range(2))
+    garble(damaged)
     sound.before_claim = lambda: until(lambda: damaged.told(r"does without standby .*\[CORRUPT\]"))
     owner.holds(damaged, sound)
     owner.shows(6)
@@ -358,6 +364,19 @@ def test_a_standby_whose_entries_are_damaged_is_done_without(tmp_path: Path) -> 
     end(damaged, sound)
     owner.process.work.result()
     checked(world, tmp_path, before)
+
+
+def test_a_standby_whose_entries_are_damaged_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "ANSWER_SECONDS", 0.3)
+    world = NotingWorld(60, carry=(), determinants="peers:1")
+    owner = Owner(world, tmp_path, 1)
+    (damaged,) = owner.standbys
+    garble(damaged)
+    owner.shows(6)
+    owner.store.dies.set()
+    until(lambda: damaged.told(r"more of these must answer: [^ ]+ \(what it holds is damaged\)\. Go on without what"))
+    end(damaged)
+    owner.process.work.result()
 
 
 @pytest.mark.parametrize(("asked", "goes_on"), [("rows", True), ("clean", False)])

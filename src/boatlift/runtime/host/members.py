@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
 from boatlift.errors import FLOW_AND_STORE, DataError, UnavailableError
@@ -198,12 +198,11 @@ def gather(
         if not needed:
             return tails, []
         now = time.monotonic()
-        names = ", ".join(members.lives[life] for life in absent)
         beside = " (beside this process, which may hold a part, with --take-over, too)" if waits else ""
         said = (
             f"the owner before asked {len(members.lives)} standbys to hold what its log lacked, at depth "
-            f"{members.depth}, and {needed} more of these must answer: {names}. Let them reach this process; if they "
-            f"have ended, go on without what they held: boatlift run {FLOW_AND_STORE} --accept-lost{beside}"
+            f"{members.depth}, and {needed} more of these must answer: {_absent(members, absent, damaged)} what they "
+            f"held: boatlift run {FLOW_AND_STORE} --accept-lost{beside}"
         )
         if now - asked >= ANSWER_SECONDS:
             asked = now
@@ -222,6 +221,15 @@ def gather(
             looked = now
             look()
         time.sleep(LOOK_SECONDS)
+
+
+def _absent(members: Membership, absent: Sequence[str], damaged: Collection[str]) -> str:
+    """Return the names of absent members, and what can be done, up to what is lost."""
+    silent, broken = ([members.lives[life] for life in absent if (life in damaged) is of] for of in (False, True))
+    said = f"{', '.join((*silent, *(f'{name} (what it holds is damaged)' for name in broken)))}. "
+    if not silent:
+        return f"{said}Go on without"
+    return f"{said}Let {', '.join(silent)} reach this process; if they have ended, go on without"
 
 
 def _decoded(answer: Promised, sound: list[Tail], members: Membership, tell: Callable[[str], None]) -> bool:
