@@ -201,11 +201,21 @@ def test_more_rows_than_a_push_may_have_are_refused(
     until(lambda: len(shop.taken()) == 20000)
 
 
+def test_of_two_statements_at_once_under_one_key_one_is_taken(shop: Shop, running: bl.Running) -> None:
+    statement = "INSERT INTO orders SELECT id, 'boat', 1 FROM range(1000)"
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(lambda _: receipt(running.sql(statement, key="both"))[2], range(2)))
+    assert sorted(found) == [False, True]
+    until(lambda: len(shop.taken()) == 1000)
+
+
 def test_without_a_run_nothing_is_recorded_and_the_error_says_so(shop: Shop, spark: SparkSession) -> None:
     bl.run(shop.flow, shop.store, spark=spark, available_now=True)
     again = r"no run owns shop: begin it with boatlift run, then repeat .*--key 1\): no row was recorded"
     with pytest.raises(UnavailableError, match=rf"\[NOT_RUNNING\] {again}"):
         bl.sql(shop.flow, shop.store, "INSERT INTO orders VALUES (1, 'boat', 1)", key="1", spark=spark)
+    with pytest.raises(UnavailableError, match=r"\[NOT_RUNNING\]"):  # before the query, which fails
+        bl.sql(shop.flow, shop.store, "INSERT INTO orders SELECT raise_error('asked'), 'boat', 1", spark=spark)
     bl.run(shop.flow, shop.store, spark=spark, available_now=True)
     assert shop.taken() == []
 

@@ -37,6 +37,7 @@ from boatlift.processes.jvm import raising_jvm_died
 from boatlift.processes.worker_pools import pass_credentials, session_beside
 from boatlift.recovery import RecoveryGraph
 from boatlift.runtime.evolution import recorded_as_claimed
+from boatlift.runtime.host.inserts import require_owner
 from boatlift.runtime.inspect.explanation import monitor_from_log
 from boatlift.spark.compile.operator import KeptRows, TableTask
 from boatlift.spark.compile.program import CompiledProgram, compile_program
@@ -148,6 +149,7 @@ class KeptTables:
     def _insert(self, store: Store, insertion: Insertion, key: str, timeout: float) -> QueryAnswer:
         insertions = Insertions(self._spark, self._plan)
         insertions.check(insertion)
+        require_owner(store, self._plan.dataflow, key)
         found = self._asked_of(store, insertion.query, timeout)
         source, receipt = insertions.push(store, insertion, found.rows, key, timeout)
         told = {"source": source, "key": key, "rows": receipt.rows, "repeated": receipt.repeated}

@@ -91,11 +91,10 @@ def insert_rows(store: Store, dataflow: str, asked: RowsAsked, seconds: float) -
     secret = secret_of(store)
     while True:
         log.catch_up()
-        owner = log.claim_of(log.owner)
+        owner = _owner_of(log)
         error: BoatliftError
-        if owner is None or secret is None or log.history.stopped or not owner.address:
-            said = f"no run owns {dataflow}: begin it with boatlift run"
-            error = UnavailableError("NOT_RUNNING", f"{said}, then {attempt.again()}")
+        if owner is None or secret is None:
+            error = _not_running(dataflow, attempt.again())
             if not attempt.may_be_recorded:
                 raise error
         else:
@@ -112,6 +111,32 @@ def insert_rows(store: Store, dataflow: str, asked: RowsAsked, seconds: float) -
         if (now := time.monotonic()) > attempt.until or now > attempt.heard + OWNER_SECONDS:
             raise error
         time.sleep(PAUSE_SECONDS)
+
+
+def require_owner(store: Store, dataflow: str, key: str) -> None:
+    """Raise unless a run owns a store, before rows are computed that it is to record under a key.
+
+    Raises:
+        UnavailableError: `[NOT_RUNNING]`.
+    """
+    log = LogReader(store, dataflow)
+    log.load()
+    if _owner_of(log) is None:
+        raise _not_running(dataflow, _again(key, recorded=False))
+
+
+def _owner_of(log: LogReader) -> Claim | None:
+    claim = log.claim_of(log.owner)
+    return None if claim is None or log.history.stopped or not claim.address else claim
+
+
+def _not_running(dataflow: str, again: str) -> UnavailableError:
+    return UnavailableError("NOT_RUNNING", f"no run owns {dataflow}: begin it with boatlift run, then {again}")
+
+
+def _again(key: str, *, recorded: bool) -> str:
+    said = "the rows may be recorded, and are taken once" if recorded else "no row was recorded"
+    return f"repeat the statement with the key {key} (--key {shlex.quote(key)}): {said}"
 
 
 class _Attempts:
@@ -164,6 +189,4 @@ class _Attempts:
         return type(error)(error.condition, said, lasting=error.lasting)
 
     def again(self) -> str:
-        key = self._asked.key
-        recorded = "the rows may be recorded, and are taken once" if self.may_be_recorded else "no row was recorded"
-        return f"repeat the statement with the key {key} (--key {shlex.quote(key)}): {recorded}"
+        return _again(self._asked.key, recorded=self.may_be_recorded)
