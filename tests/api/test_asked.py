@@ -106,6 +106,8 @@ def test_tables_without_a_checkpoint_at_one_step_are_refused_until_a_clean_stop(
     bl.run(flow, store, spark=spark, available_now=True)
     with pytest.raises(InvalidError, match=r"\[NOT_KEPT\]"):  # this policy makes no checkpoint at a clean stop either
         bl.sql(flow, store, both, spark=spark)
+    with pytest.raises(InvalidError, match=r"\[NOT_KEPT\] highest has no checkpoint yet: .*Lazy\(every=20\)"):
+        bl.sql(flow, store, "SELECT * FROM highest", spark=spark)
     other = tmp_path / "one policy"
     bl.run(flow_of(6), other, spark=spark, available_now=True)
     assert bl.sql(flow_of(6), other, both, spark=spark).steps == {"sums": 5, "highest": 5}

@@ -402,6 +402,9 @@ def _states(history: LogHistory, tables: Sequence[str]) -> tuple[dict[str, int],
         common = set.intersection(*map(set, found.values())) if len(sources) == 1 and None not in sources else set()
         steps = dict.fromkeys(tables, max(common, default=-1))
     lacking = [name for name in tables if steps[name] < 0 <= executed[name]]
+    if lacking and len(tables) == 1:
+        advice = "ask again later, or let it have a policy that makes some, such as Lazy(every=20)"
+        raise InvalidError("NOT_KEPT", f"{tables[0]} has no checkpoint yet: {advice}")
     if lacking:
         at = "; ".join(f"{name}: {', '.join(map(str, sorted(found[name]))) or 'none'}" for name in tables)
         raise InvalidError(
