@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import pytest
@@ -10,6 +11,7 @@ from boatlift.console.simulate import case_of, simulate_one, simulate_range
 from boatlift.errors import InvalidError
 from boatlift.simulation.evolving.life import EvolvingLife
 from boatlift.simulation.evolving.operators import minus, total
+from boatlift.simulation.evolving.programs import Drawing
 from boatlift.simulation.simulation import Case, attempt, shrunk
 from support.worlds.mutants import MUTANTS
 
@@ -47,6 +49,24 @@ def test_a_seed_repeats_its_trace_with_its_transitions() -> None:
     assert traces[0] == traces[1]
     assert any(line.startswith("transition ") and "cut {" in line for line in traces[0])
     assert any("has recorded the transition" in line for line in traces[0])
+
+
+def test_a_sink_comes_back_by_a_name_that_the_store_knows() -> None:
+    """By its first name, or by the one that it had last: an older one may be another processor's by then."""
+    back = 0
+    for seed in range(400):
+        rng, drawing = random.Random(seed), Drawing()
+        program, last = drawing.program(rng), dict[str, str]()
+        for _ in range(30):
+            before = {each.label for each in program.sinks}
+            last |= {each.label: each.name for each in program.sinks}
+            drawn = drawing.changed(rng, program)
+            for sink in drawn.sinks:
+                if sink.label in last and sink.label not in before:
+                    assert sink.name in (sink.label, last[sink.label]), seed
+                    back += sink.name != sink.label
+            program = rng.choice((program, drawn, drawn))  # a change may be refused
+    assert back > 20
 
 
 def test_the_oracle_notices_a_row_that_is_lost_or_doubled() -> None:

@@ -260,8 +260,10 @@ class Drawing:
                 case _:
                     pass
         made = self._finished(rng, parts, was)
-        there = {each.label for each in made.sinks}
-        self._gone |= {each.name: each for each in program.sinks if each.label not in there}
+        there = {each.label: each.name for each in made.sinks}
+        gone = self._gone | {each.name: each for each in program.sinks if each.label not in there}
+        # The store knows the place of a sink that is there by its newest name, and by its first one, alone.
+        self._gone = {n: each for n, each in gone.items() if not each.first or there.get(each.label, n) == n}
         return made
 
     def _name(self, begin: str) -> str:
