@@ -308,16 +308,18 @@ class SimulatedDriver:
         self._memory.lose(failed)
         self._world.failed |= failed
         self.outstanding = [
-            todo
-            for todo in self.outstanding
-            if not (isinstance(todo, instructions.Persist) and todo.processor in failed)
+            act for act in self.outstanding if not (isinstance(act, instructions.Persist) and act.processor in failed)
         ]
         self._order.failed(failed)
         self.handle(events.ProcessorsFailed(failed))
 
     def handle(self, event: events.Event) -> None:
         self.events.append(event)
+        closes = self.machine.processors[event.source] if isinstance(event, events.EpochClosed) else None
+        before = None if closes is None else closes.done
         self._take_up(self.machine.handle(event))
+        if closes is not None and closes.done != before:
+            self._world.given[closes.name].add(last_of(closes.done))
 
     def _later(self, act: instructions.Instruction | events.Event) -> None:
         self.outstanding.append(act)

@@ -48,6 +48,7 @@ class World:
         recorded: Each of these to the last time that is recorded durably.
         rows: Those of them that recognise rows, each with the rows that it was delivered, and their contents.
         failed: The processors that failed alone at some time.
+        given: Source to the steps at which it had input once, whether a failure took that back or not.
         digests: Results have a digest, so that the machine itself can compare them.
         notes: Sink to the newest note in one of its acts.
         ahead: The owner of the newest act that may show more than the log has, and the end of its stream then.
@@ -68,6 +69,7 @@ class World:
         self.rows: dict[str, dict[Row, Content]] = {name: {} for name in recipe.identified}
         self.effects: dict[str, dict[Any, Effect]] = {name: {} for name in sinks}
         self.failed: set[str] = set()
+        self.given: dict[str, set[int]] = {name: set() for name in sources}
         self.acknowledged: dict[str, AnyFrontier] = {name: Frontier.up_to(-1) for name in sources}
         self.notes: dict[str, Tail] = {}
         self.ahead = (0, 0)

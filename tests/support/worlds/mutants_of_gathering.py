@@ -1,10 +1,11 @@
-"""Deliberate faults of merges that gather: epochs that a replay does not repeat."""
+"""Deliberate faults of merges that gather, and of sources that meet: epochs that a replay does not repeat."""
 
+from boatlift.runtime.machine.kinds.endpoints import SourceProcessor
 from boatlift.runtime.machine.kinds.gathered import Gathered
 from boatlift.times import last_of
 from support.worlds.mutant import Mutant
 
-_UPCOMING = Gathered.upcoming
+_LAGS, _UPCOMING = SourceProcessor.lags.fget, Gathered.upcoming
 
 
 def _whatever_is_there(self, determinants, *, hasten):
@@ -21,7 +22,20 @@ def _one_edge_as_it_is(self, determinants, *, hasten):
         before = ends
 
 
+def _once_more(self):
+    if _LAGS(self):
+        return True
+    closes = bool(self.partners) and self.resting and vars(self).setdefault("_closed", 1) < self.incarnation
+    if closes:
+        self._closed = self.incarnation
+    return closes
+
+
 MUTANTS_OF_GATHERING = {
+    "meeting-empty": Mutant(
+        "a source that failed closes an epoch for which none of its partners had input",
+        {(SourceProcessor, "lags"): property(_once_more)},
+    ),
     "gathered-anew": Mutant(
         "an epoch that is executed again takes all that has come", {(Gathered, "upcoming"): _whatever_is_there}
     ),

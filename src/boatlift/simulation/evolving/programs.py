@@ -261,9 +261,11 @@ class Drawing:
                     pass
         made = self._finished(rng, parts, was)
         there = {each.label: each.name for each in made.sinks}
-        gone = self._gone | {each.name: each for each in program.sinks if each.label not in there}
+        left = self._gone | {each.name: each for each in program.sinks if each.label not in there}
         # The store knows the place of a sink that is there by its newest name, and by its first one, alone.
-        self._gone = {n: each for n, each in gone.items() if not each.first or there.get(each.label, n) == n}
+        self._gone = {
+            name: each for name, each in left.items() if not each.first or there.get(each.label, name) == name
+        }
         return made
 
     def _name(self, begin: str) -> str:
