@@ -161,6 +161,11 @@ def test_what_cannot_be_divided_is_refused(spark: SparkSession) -> None:
         whole = right.transform("whole", lambda df: df.withColumn("v", F.col("k").cast("int")))
         return wide.union("both", whole).group_by("k").agg("n", F.sum("v").alias("n"), partials=True)
 
+    def of_other_kinds(left: bl.Stream, right: bl.Stream) -> bl.Stream:
+        text = left.transform("text", lambda df: df.withColumn("v", F.col("k").cast("string")))
+        whole = right.transform("whole", lambda df: df.withColumn("v", F.col("k").cast("int")))
+        return text.union("both", whole).group_by("k").agg("n", F.max("v").alias("n"), partials=True)
+
     for build, message in (
         (of_no_union, r"\[BAD_UNION\] n takes partials .*more is none: let it read the union itself"),
         (read_twice, r"\[BAD_UNION\] n .* whose rows rows reads, too: unite the streams once more for n"),
@@ -194,3 +199,17 @@ def test_changes_and_new_rows_are_aggregated_together(spark: SparkSession) -> No
         shutil.rmtree("store")
     assert found[0] == found[1]
     assert len(found[0]) == STEPS
+
+
+def test_a_key_that_is_null_in_one_stream_alone_is_a_key(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    flow = bl.Dataflow("nulls")
+    left = flow.source("left", bl.generator({"k": "id"}, rows_per_step=2, steps=1))
+    right = flow.source("right", bl.generator({"k": "IF(id = 0, NULL, id)"}, rows_per_step=2, steps=1))
+    known = left.transform("known", lambda df: df.withColumn("k", F.coalesce("k", F.lit(0))))
+    totals = known.union("both", right).group_by("k").agg("totals", F.count("*").alias("n"), partials=True)
+    totals.transform("none", lambda df: df.where("k IS NULL")).sink("out", bl.parquet("out"))
+    bl.run(flow, "store", available_now=True, spark=spark)
+    (rows,) = (pq.read_table(path).to_pylist() for path in Path("out").glob("*.parquet"))
+    assert rows == [{"k": None, "n": 1, "_weight": 1}]

@@ -111,8 +111,8 @@ def _combined(layout: Layout, batches: Sequence[pa.RecordBatch]) -> KeyedRows[Pa
     keys, grouping = keys_and_groups(layout, batches)
     pieces = [_decoded(layout, batch) for batch in batches]
     most = int(np.diff(grouping.starts, append=len(grouping.order)).max())
-    largest = max(int(np.abs(piece.rows).max()) for piece in pieces)
-    if largest * most >= _MOST:
+    counts = (values for piece in pieces for addend, values in piece.addends.items() if addend.kind not in SUMS)
+    if max(int(np.abs(each).max()) for each in counts) * most >= _MOST:
         raise DataError("OVERFLOW", "the weights of one step may add up to 2^62 or more for a key")
     merged = PartialsCodec(layout).merge(pieces, grouping.order, grouping.starts)
     firsts = grouping.order[grouping.starts]

@@ -62,10 +62,10 @@ def compile_combined(name: str, takes: Columns, kit: Kit) -> CompiledKeyed:
         )
     layout = replace(layouts[0], weighted=any(each.weighted for each in layouts))
     keys = tuple(key for key, _ in layout.keys)
+    results = first.columns.schema.fields[len(keys) :]
+    schema = StructType([*(takes.schema[key] for key in keys), *results])  # a key may be NULL in one stream alone
     return CompiledKeyed(
-        columns=replace(
-            first.columns, origin=name, changes=True, keys=(frozenset(keys),), has_watermark=takes.has_watermark
-        ),
+        columns=Columns(name, schema, changes=True, keys=(frozenset(keys),), has_watermark=takes.has_watermark),
         fingerprint=first.results,
         results=first.results,
         kernel=CombiningKernel(layout, name),

@@ -50,9 +50,10 @@ def compile_united(operator: Operator, inputs: Sequence[Columns], kit: Kit) -> U
         found = {field.name: field.dataType for field in other.schema.fields}
         different = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
         if different:
+            what = "what is aggregated" if first.partials else ", ".join(different)
             raise InvalidError(
                 "SCHEMA_MISMATCH",
-                f"{name} reads {first.origin} and {other.origin}, which differ in {', '.join(different)}: give "
+                f"{name} reads {first.origin} and {other.origin}, which differ in {what}: give "
                 "them the same columns of the same types",
             )
     fields = [
