@@ -28,6 +28,7 @@ from boatlift.storage.records.records import (
     Cursor,
     Evolved,
     Override,
+    PointsDropped,
     Record,
     RestorePoint,
     SinkCommit,
@@ -149,6 +150,24 @@ def test_a_place_knows_its_sink_by_the_first_name() -> None:
     assert history.places == {"x": "z"}, "its place still knows it so"
     history.apply(change({}, PROGRAM))
     assert history.places == {}, "another sink has that name, and its place"
+
+
+def test_a_place_keeps_the_name_by_which_a_restore_point_has_its_sink() -> None:
+    """Also once a sink of the first name has come back: the way to that point needs the place."""
+    gone = {entry: each for entry, each in RENAMED.items() if entry != "sink y"}
+    again = {**gone, "sink z": RENAMED["sink y"]}
+    records = [claim(PROGRAM), change(WAS, RENAMED), RestorePoint("noon", 5), change({}, gone), change({}, again)]
+    history = LogHistory.of(records)
+    assert history.places == history.at("noon", {}).places == {"y": "z"}
+    history.apply(PointsDropped(("noon",)))
+    history.apply(change({}, again))
+    assert history.places == {}
+
+
+def test_a_receiver_is_known_by_all_names_of_its_place() -> None:
+    history = LogHistory.of([claim(PROGRAM), SinkCommit("z", 7), change(WAS, RENAMED), SinkCommit("other", 3)])
+    assert history.names_of_place("z") == {"y", "z"}
+    assert history.names_of_place("other") == {"other"}
 
 
 def test_a_restore_point_knows_where_a_sink_is() -> None:

@@ -233,7 +233,8 @@ class _Planning(ChangeRefusals):
             made.forgotten.append(name)
         past = max(made.cuts[source] for source in self._plan.sources_of(unit.name))
         # Before it went, before a way back, or after the copy was made that the store was once.
-        gave = name in self._history.given or name in self._history.numbers or self._history.ahead > 0
+        known = self._history.given.keys() | self._history.numbers.keys()
+        gave = not known.isdisjoint(self._history.names_of_place(name)) or self._history.ahead > 0
         if past < 0 and not made.goes_back and not gave:
             return
         stays = each.change is ProgramChange.UNCHANGED and not behind and unit.name not in made.empties

@@ -162,7 +162,7 @@ def _perhaps_renamed(planned: Plan, known: LogHistory, message: str) -> Iterator
     """Yield sinks that come, each with a sink that goes and has its place by the message of an error."""
     came = [name for name in planned.sinks if f"sink {name}" not in known.program]
     went = [entry.removeprefix("sink ") for entry in known.program if entry.startswith("sink ")]
-    for old in (each for each in went if each not in planned.sinks and repr(each) in message):
+    for old in (each for each in went if each not in planned.sinks and repr(known.places.get(each, each)) in message):
         keys = {tuple(planned.sinks[new].sink.key or ()): new for new in came}
         if (new := keys.get(tuple(known.program[f"sink {old}"]["key"]))) is not None:
             yield new, old

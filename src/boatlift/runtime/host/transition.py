@@ -168,6 +168,7 @@ def _token_for_sinks(transition: Transition, engine: Engine, log: Log, token: in
     newest = token + log.history.ahead
     if not transition.from_copy:
         return newest
+    newest += 1  # so that the log knows for ever that it was a copy
     places = log.history.renamed(transition.was).places
     for name in engine.plan.sinks:
         try:
@@ -285,8 +286,10 @@ def _record(
         committed[name] = cut
         if name in _at_least_once(plan):
             given = _newest_given(transition, log, now, name)
-            if transition.goes_back or given > cut:  # a receiver may know a step by its number, also the one
-                numbers[name] = SinkNumbers(cut - given - 1, None, cut)  # that was under way
+            # A receiver may know a step by its number, also the one that was under way. That one is a step of another
+            # past if the sink went, and the dataflow went back meanwhile.
+            if transition.goes_back or given > cut or (given == cut >= 0 and f"sink {name}" not in now.program):
+                numbers[name] = SinkNumbers(cut - given - 1, None, cut)
             continue
         if mode is Mode.NOW:
             numbers[name] = SinkNumbers(cut - held[name], None, cut)
@@ -316,5 +319,6 @@ def _at_least_once(plan: Plan) -> set[str]:
 
 def _newest_given(transition: Transition, log: Log, now: LogHistory, sink: str) -> int:
     """Return the newest number by which a receiver may know a step."""
-    given = max(now.own_number(sink), now.given.get(sink, -1))
-    return max(given, log.written_at) if transition.from_copy else given  # nobody knows what it got since the copy
+    given = max(max(now.own_number(name), now.given.get(name, -1)) for name in now.names_of_place(sink))
+    # Nobody knows what it got since the copy, from which it may have been absent until now.
+    return max(given, log.written_at) if transition.from_copy or now.ahead else given

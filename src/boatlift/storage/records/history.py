@@ -260,6 +260,12 @@ class LogHistory:
         """Return `held` in the sink's own numbers."""
         return self.held(sink) - (self.numbers[sink].ahead if sink in self.numbers else 0)
 
+    def names_of_place(self, sink: str) -> set[str]:
+        """Return the names under which the place of a sink may have got steps; that of the sink is among them."""
+        place = self.places.get(sink, sink)
+        known = {*self.given, *self.committed, *self.numbers}
+        return {sink, *(name for name in known if self.places.get(name, name) == place)}
+
     def decided(self, what: str) -> set[tuple[str, int]]:
         """Return (processor or sink, step) of all overrides of one kind, such as `accepted`."""
         return {(who, time) for decision, who, time in self.decisions if decision == what}
@@ -299,8 +305,10 @@ class LogHistory:
         self.committed.update(change.committed)
         self.numbers.update(change.sinks)
         there = {entry.removeprefix("sink ") for entry in self.program if entry.startswith("sink ")}
+        kept = {entry for point in self.points.values() for entry in point.program}
         for sink in [sink for sink, place in self.places.items() if sink not in there and place in there]:
-            del self.places[sink]  # another sink has the name, and perhaps the place
+            if f"sink {sink}" not in kept:
+                del self.places[sink]  # another sink has the name, and perhaps the place
 
     def _rename(self, was: Mapping[str, str]) -> None:
         to = Renaming({old: new for new, old in was.items()})
