@@ -310,7 +310,7 @@ class Ideal:
         numbers = {program.parts[name].label: 0 for name in record.forgotten if name in program.parts} | numbers
         self._plain, self.program, self.evolved = new, program, self.evolved + 1
         begin = {part.name: cuts.get(part.reads[0], -1) for part in new.sinks} | committed
-        self._sinks(begin, numbers, old, modes, moved, held)
+        self._sinks(begin, committed.keys(), numbers, old, modes, moved, held)
 
     def _check_nothing_waits(self, sinks: Iterable[EvolvingPart]) -> None:
         """Check that sinks which go on from now on show all that the old program gives: nothing else hands it over."""
@@ -380,6 +380,7 @@ class Ideal:
     def _sinks(
         self,
         begin: Mapping[str, int],
+        handed: Collection[str],
         numbers: Mapping[str, int],
         old: EvolvingProgram,
         modes: Mapping[str, str],
@@ -390,13 +391,14 @@ class Ideal:
 
         Args:
             begin: The last step that each is to have.
+            handed: Those that the store hands something; one may have gone, and be back by the name that it had first.
             numbers: By how much the dataflow's numbers are ahead of a sink's own from now on.
             held: On a way back what sinks held there.
         """
         for part in self._plain.sinks:
             name, up = part.name, part.reads[0]
             stays = old.parts.get(name) == part and up not in moved and modes.get(name) != "fill"  # by request
-            if stays and held is None:
+            if stays and held is None and name not in handed:
                 continue
             cut, mode = begin[name], modes.get(name, "fill")
             self._shown = {key: each for key, each in self._shown.items() if key[0] != name}
