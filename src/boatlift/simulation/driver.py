@@ -306,7 +306,6 @@ class SimulatedDriver:
             return
         failed = frozenset(processors)
         self._memory.lose(failed)
-        self._world.failed |= failed
         self.outstanding = [
             act for act in self.outstanding if not (isinstance(act, instructions.Persist) and act.processor in failed)
         ]
@@ -315,11 +314,7 @@ class SimulatedDriver:
 
     def handle(self, event: events.Event) -> None:
         self.events.append(event)
-        closes = self.machine.processors[event.source] if isinstance(event, events.EpochClosed) else None
-        before = None if closes is None else closes.done
         self._take_up(self.machine.handle(event))
-        if closes is not None and closes.done != before:
-            self._world.given[closes.name].add(last_of(closes.done))
 
     def _later(self, act: instructions.Instruction | events.Event) -> None:
         self.outstanding.append(act)
@@ -339,6 +334,8 @@ class SimulatedDriver:
                         elif isinstance(fact, Truncation):
                             for source, closed in self._closed.items():
                                 kept = {time: each for time, each in closed.items() if survives(each, fact)}
+                                gone = closed.keys() - kept.keys() if owns else ()
+                                self._world.undone[source].update(t for t in gone if closed[t].outcome is not None)
                                 self._closed[source] = kept
                     place = self._commit.submit(order.facts, partial(self._written, order), order.soft)
                     if self.holders is not None:

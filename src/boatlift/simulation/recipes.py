@@ -113,14 +113,6 @@ class Recipe:
     def outputs(self, name: str) -> list[Wire]:
         return [wire for wire in self.wires if wire.source == name]
 
-    def behind(self, name: str) -> set[str]:
-        """Return a processor with all that its messages lead to."""
-        found, left = set[str](), [name]
-        while left:
-            found.add(here := left.pop())
-            left += [wire.target for wire in self.outputs(here) if wire.target not in found]
-        return found
-
     def common_steps(self) -> dict[str, frozenset[str]]:
         """Return for each source the sources with the same steps, itself among them.
 

@@ -47,8 +47,7 @@ class World:
         without_ledger: The sinks that keep no ledger.
         recorded: Each of these to the last time that is recorded durably.
         rows: Those of them that recognise rows, each with the rows that it was delivered, and their contents.
-        failed: The processors that failed alone at some time.
-        given: Source to the steps at which it had input once, whether a failure took that back or not.
+        undone: Source to the steps at which it had input that a recovery took back.
         digests: Results have a digest, so that the machine itself can compare them.
         notes: Sink to the newest note in one of its acts.
         ahead: The owner of the newest act that may show more than the log has, and the end of its stream then.
@@ -68,8 +67,7 @@ class World:
         self.recorded = dict.fromkeys(self.without_ledger, -1)
         self.rows: dict[str, dict[Row, Content]] = {name: {} for name in recipe.identified}
         self.effects: dict[str, dict[Any, Effect]] = {name: {} for name in sinks}
-        self.failed: set[str] = set()
-        self.given: dict[str, set[int]] = {name: set() for name in sources}
+        self.undone: dict[str, set[int]] = {name: set() for name in sources}
         self.acknowledged: dict[str, AnyFrontier] = {name: Frontier.up_to(-1) for name in sources}
         self.notes: dict[str, Tail] = {}
         self.ahead = (0, 0)
