@@ -160,7 +160,8 @@ class _SinkInFolder:
     def capabilities(self) -> SinkCapabilities:
         told = self._folder / "topic"
         opened = sink(self._broker.bootstrap, told.read_text(), **self._options) if told.exists() else self._sink
-        return replace(opened.capabilities, keeps_note=self._sink)
+        shares = opened.capabilities.shares_transaction and self._sink
+        return replace(opened.capabilities, keeps_note=self._sink, shares_transaction=shares)
 
     def verify(self) -> Iterator[Finding]:
         told = self._folder / "topic"

@@ -162,7 +162,7 @@ def test_what_is_there_of_a_step_counts_and_the_step_after_it_comes_next(
     deliver = Writer.deliver
 
     def dies(writer: Writer, *given: Any) -> Any:
-        if writer._number == 1:
+        if writer.place.number == 1:
             raise KeyboardInterrupt
         return deliver(writer, *given)
 

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Re
 import boatlift as bl
 from boatlift.connectors.kafka import ledger, sink
 from boatlift.connectors.kafka.access import access_to, of_asking
+from boatlift.connectors.kafka.places import Place
 from boatlift.connectors.kafka.topics import Topics
 from boatlift.connectors.kafka.writer import Writer
 from boatlift.dataflow.contracts import Committed, Outcome, Sink
@@ -73,7 +74,7 @@ def test_what_some_writers_have_committed_of_a_step_is_not_written_again(
     deliver = Writer.deliver
 
     def dies(writer: Writer, *given: Any) -> Any:
-        if writer._number == 1:
+        if writer.place.number == 1:
             raise KeyboardInterrupt
         return deliver(writer, *given)
 
@@ -328,7 +329,8 @@ def test_a_writer_asks_again_for_a_partition_of_the_ledger_that_its_broker_does_
 
     monkeypatch.setattr(Topics, "_offset", late)
     access = access_to(kafka_broker.bootstrap, {})
-    assert Writer(access, topic, f"{topic}.ledger", 0, lambda _claim: None).begin().claim is not None
+    records = ledger.LedgerTopic(access, f"{topic}.ledger", made=True)
+    assert Place(access, topic, records, 0, lambda _claim: None).read(rows=False).claim is not None
     assert len(refused) == 3
 
 

@@ -73,9 +73,9 @@ def test_a_sink_is_in_one_group_alone_and_all_are_named_in_one_call() -> None:
         lambda folder: bl.delta(str(folder / "lake")),
         lambda _: bl.stdout(),
         lambda _: bl.foreach(print),
-        lambda _: bl.kafka.sink("localhost:9092", "t"),
+        lambda _: bl.kafka.sink("localhost:9092", "t", writers=2),
     ],
-    ids=["parquet", "delta", "stdout", "deliver", "kafka"],
+    ids=["parquet", "delta", "stdout", "deliver", "several writers of a topic"],
 )
 def test_sinks_without_a_common_transaction_are_refused_and_a_table_beside_them_is_not(
     tmp_path: Path, sink: Callable[[Path], bl.Sink]
@@ -100,6 +100,19 @@ def test_sinks_of_different_places_are_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     rows.sink("three", bl.sqlite(tmp_path / "link" / "one.db", table="u", key=["k"]))
     flow.together("one", "three")
+
+
+def test_topics_go_together_whose_sinks_name_the_cluster_alike() -> None:
+    flow = bl.Dataflow("flow")
+    rows = flow.source("rows", ANY)
+    rows.sink("one", bl.kafka.sink("a:9092, b:9092", "one", atomic="step"))
+    rows.sink("two", bl.kafka.sink("B:9092,a:9092", "two"))
+    rows.sink("three", bl.kafka.sink("a:9092", "three"))
+    said = r"\[BAD_OPTION\] one is in Kafka cluster a:9092, b:9092, and three in Kafka cluster a:9092, which share no"
+    with pytest.raises(InvalidError, match=said):
+        flow.together("one", "three")
+    flow.together("one", "two")
+    assert flow.groups == (("one", "two"),)
 
 
 def own_times() -> bl.Dataflow:

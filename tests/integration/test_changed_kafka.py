@@ -239,11 +239,11 @@ def dying(monkeypatch: pytest.MonkeyPatch, runs: Callable[[], None], *, step: in
     deliver = Writer.deliver
     died = []
 
-    def dies(writer: Writer, rows: Any, make_record: Any, note: bytes = b"") -> Any:
-        if writer._number == 1 and rows and make_record().step == step:
+    def dies(writer: Writer, parts: Any) -> Any:
+        if any(part.place.number == 1 and part.rows and part.make_record().step == step for part in parts):
             died.append(step)
             raise KeyboardInterrupt
-        return deliver(writer, rows, make_record, note)
+        return deliver(writer, parts)
 
     with monkeypatch.context() as patched:
         patched.setattr(Writer, "deliver", dies)

@@ -400,9 +400,10 @@ class Dataflow(ProcessorGraph):
     def together(self, *sinks: str) -> None:
         """Show the steps of sinks together: a reader sees a step in all of them, or in none.
 
-        The sinks are tables of one SQLite file, or of one database of PostgreSQL, MariaDB or MySQL. A step of all of
-        them is one transaction. It waits until each sink can have the step, so a sink that is stuck holds all of them
-        (`docs/guide/together.md`). Sources behind them have common steps from then on, as before a union.
+        The sinks are tables of one SQLite file, or of one database of PostgreSQL, MariaDB or MySQL, or topics of one
+        Kafka cluster. A step of all of them is one transaction. It waits until each sink can have the step, so a sink
+        that is stuck holds all of them (`docs/guide/together.md`). Sources behind them have common steps from then on,
+        as before a union.
 
         Args:
             sinks: The names of two or more sinks of this dataflow, in any order.

@@ -38,16 +38,17 @@ def grown(groups: Groups, names: Sequence[str], processors: Mapping[str, Process
             raise InvalidError(
                 "BAD_OPTION",
                 f"{name} ({spec.sink.describe()['kind']}) shares no transaction with other sinks: tables of one SQLite "
-                "file (bl.sqlite), or of one database of PostgreSQL (bl.postgres) or MariaDB (bl.mysql), can be shown "
-                f"together; write the rows of {name} to such a table, too, or leave it out",
+                "file (bl.sqlite), or of one database of PostgreSQL (bl.postgres) or MariaDB (bl.mysql), or topics of "
+                "one Kafka cluster (bl.kafka.sink with one writer), can be shown together; write the rows of "
+                f"{name} to such a place, too, or leave it out",
             )
         places.setdefault(shares.shared_place, name)
     if len(places) > 1:
         (one, first), (other, second), *_ = places.items()
         raise InvalidError(
             "BAD_OPTION",
-            f"{first} is in {one}, and {second} in {other}, which share no transaction: give both tables in one "
-            "place, or leave one out",
+            f"{first} is in {one}, and {second} in {other}, which share no transaction: give both in one place, "
+            "which both name alike, or leave one out",
         )
     return (*groups, tuple(sorted(sinks)))
 

@@ -1,9 +1,9 @@
 """The ledger of a sink: its records (the owner, and the steps of each writer), its topic, and which owner may write.
 
 The ledger is a compacted topic of its own, with a partition for each writer. A writer's record of a step is in the
-transaction of the step's rows, so both become visible or neither does. Records are JSON. A record's key is `claim` or
-the step modulo `SLOTS`. Every partition has a claim, so that each writer finds the owner in its own partition.
-Compaction keeps the last `SLOTS` steps of each writer.
+transaction of the step's rows, so both become visible or neither does. Records are JSON. A record's key is `claim`,
+`note`, `shared` or the step modulo `SLOTS`. Every partition has a claim, so that each writer finds the owner in its own
+partition. Compaction keeps the last `SLOTS` steps of each writer.
 
 A transaction that ended a moment ago may still look open: its coordinator tells each partition of the end. One that
 stays open has lost its end. Kafka 4.3.0 and 4.3.1 lose it if the partition has no leader when the coordinator comes
@@ -32,8 +32,8 @@ from boatlift.storage.records.well_formed import fault_of_value
 
 SLOTS = 1024
 
-FORMAT = 2
-"""Format 2 has notes."""
+FORMAT = 3
+"""Format 2 has notes, format 3 the transactional ids of other sinks."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -103,9 +103,24 @@ class Noted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: ClassVar[bytes] = b"note"
 
 
+class Shared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The record that transactions of other sinks' ids may write the sink too, from now on; in partition 0.
+
+    Only the sink's own id writes it, so that an owner whose id is taken over lets no other id in.
+
+    Attributes:
+        ids: All of these ids; none once a later owner has taken each of them over.
+    """
+
+    ids: tuple[str, ...]
+    key: ClassVar[bytes] = b"shared"
+
+
+Record = Claimed | Written | Noted | Shared
+
 # Made at import: see `boatlift.decoders`.
 _CLAIMS, _STEPS = msgspec.json.Decoder(Claimed), msgspec.json.Decoder(Written)
-_NOTES = msgspec.json.Decoder(Noted)
+_NOTES, _SHARED = msgspec.json.Decoder(Noted), msgspec.json.Decoder(Shared)
 
 
 @dataclass(slots=True)
@@ -116,20 +131,24 @@ class Ledger:
         claim: The newest claim; None: no owner has claimed the sink.
         written: Writer to step to record, after compaction.
         notes: Writer to its newest note.
+        shared: The transactional ids of other sinks that may write this one.
     """
 
     claim: Claimed | None = None
     written: dict[int, dict[int, Written]] = field(default_factory=dict)
     notes: dict[int, Noted] = field(default_factory=dict)
+    shared: tuple[str, ...] = ()
 
     def take(self, key: bytes, value: bytes) -> None:
-        record: Claimed | Written | Noted
+        record: Record
         try:
             match key:
                 case Claimed.key:
                     record = _CLAIMS.decode(value)
                 case Noted.key:
                     record = _NOTES.decode(value)
+                case Shared.key:
+                    record = _SHARED.decode(value)
                 case _:
                     record = _STEPS.decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -139,9 +158,12 @@ class Ledger:
             raise ValueError(fault)
         self.apply(record)
 
-    def apply(self, record: Claimed | Written | Noted) -> None:
+    def apply(self, record: Record) -> None:
         if isinstance(record, Noted):
             self.notes[record.writer] = record
+            return
+        if isinstance(record, Shared):
+            self.shared = record.ids
             return
         if isinstance(record, Claimed):
             if self.claim is None or record.token >= self.claim.token:
@@ -159,11 +181,14 @@ class Ledger:
             for record in steps.values():
                 self.apply(record)
         self.notes.update(part.notes)
+        self.shared = part.shared or self.shared
 
-    def holds(self, record: Claimed | Written) -> bool:
+    def holds(self, record: Claimed | Written | Shared) -> bool:
         """Return whether the ledger has a record, or a later record of the same writer."""
         if isinstance(record, Claimed):
             return self.claim == record
+        if isinstance(record, Shared):
+            return self.shared == record.ids
         return record.step <= max(self.written.get(record.writer, {}), default=-1)
 
     def begun(self) -> int:

@@ -5,19 +5,20 @@ One or more *writers* write a step, each in a transaction of its own together wi
 step, the others write theirs, unless the sink was read back in between: then the next step begins from what is there. A
 row's key decides its writer, and the number of writers changes only between steps: so the order per key is kept.
 
-**Fencing.** `open` takes over every writer's transactional id, which ends the open transactions of an older owner. Then
-it reads the ledger, stops if a newer owner has claimed the sink, and otherwise claims it. A fenced owner takes the ids
-over again; it finds the newer claim, or continues if there is none.
+**Fencing.** `open` takes over every transactional id that may write the sink, which ends the open transactions of an
+older owner. Then it reads the ledger, stops if a newer owner has claimed the sink, and otherwise claims it. A fenced
+owner takes the ids over again; it finds the newer claim, or continues if there is none. `joint` says how a sink comes
+to be written under the id of another one.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
@@ -28,7 +29,9 @@ from boatlift.connectors.kafka.ledger import (
     Claimed,
     Ledger,
     LedgerTopic,
+    Record,
     SettlingTopic,
+    Shared,
     Written,
     decisions_of,
     refuse_another,
@@ -44,7 +47,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from boatlift.connectors.kafka.encoding import MessageStager
+    from boatlift.connectors.kafka.joint import JointTransaction, TopicStep
+    from boatlift.connectors.kafka.places import Part, Place
     from boatlift.connectors.kafka.writer import Writer
+
+_T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)
 
@@ -141,9 +148,8 @@ class KafkaSink(SinkBase):
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        servers = [server.strip().lower() for server in self._access.servers.split(",")]
         topics = (self._topic, self._ledger_topic.name)
-        places = tuple(f"topic {topic} at {server}" for topic in topics for server in servers)
+        places = tuple(f"topic {topic} at {server}" for topic in topics for server in self._servers)
         return SinkCapabilities(
             self._count,
             runs_jobs=self._count > 1,
@@ -153,7 +159,17 @@ class KafkaSink(SinkBase):
             reads_back=self,
             begun=self._begun,
             keeps_note=self,
+            shares_transaction=self if self._count == 1 else None,
         )
+
+    @property
+    def shared_place(self) -> str:
+        """The cluster, as the servers name it: a cluster that has two names is two places."""
+        return f"Kafka cluster {', '.join(sorted(self._servers))}"
+
+    @property
+    def _servers(self) -> list[str]:
+        return [server.strip().lower() for server in self._access.servers.split(",")]
 
     def announce(self, moment: Callable[[str], None]) -> None:
         """Call a function when a writer's transaction is complete (`written`), and when it has ended (`committed`)."""
@@ -197,23 +213,80 @@ class KafkaSink(SinkBase):
         return self._stager
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
-        context, now, decided = self._opened, Committed(step, rows, digest), self._decisions
-        note = self._take_note()
-        if not self._sure:
-            self._check_owner()
-            raise decided.failed_before()
-        begun = self._ledger.begun()
+        now, note = Committed(step, rows, digest), self._take_note()
+        records = self.lacking(now, staged)
+        if not records:
+            return Outcome.DROPPED
+        self._write(records, rows, staged, note)
+        return Outcome.APPENDED
+
+    def step_write(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> TopicStep:
+        from boatlift.connectors.kafka.joint import TopicStep
+
+        return TopicStep(self, Committed(step, rows, digest), staged, self._take_note())
+
+    def transaction(self, act: Callable[[JointTransaction], _T]) -> _T:
+        from boatlift.connectors.kafka.joint import JointTransaction
+
+        self._refuse_unsure()
+        transaction = JointTransaction(self._writers[0])
+        result = act(transaction)
+        transaction.deliver()
+        return result
+
+    def lacking(self, now: Committed, staged: Sequence[Staged]) -> list[Written]:
+        """Return the records of a step that the ledger lacks; none if it holds the step, which is then compared."""
+        self._refuse_unsure()
+        step, decided, begun = now.step, self._decisions, self._ledger.begun()
         if decided.decide(step, begun if step > begun else self._ledger.whole()) is Decision.COMPARE:
             self._check_owner()
             self._compare(now, staged)
             logger.info("step %s is in %s already: compared and dropped", step, decided.place)
-            return Outcome.DROPPED
+            return []
         self._compare(now, staged)  # some writers may have committed their parts
         known = self._ledger.of_step(step)
         count = self._count if known is None else known.writers
-        records = [Written(n, count, step, rows, digest, context.token) for n in range(count)]
-        self._write([record for record in records if not self._ledger.holds(record)], rows, staged, note)
-        return Outcome.APPENDED
+        records = [Written(n, count, step, now.rows, now.digest, self._opened.token) for n in range(count)]
+        return [record for record in records if not self._ledger.holds(record)]
+
+    def let_in(self, transactional_id: str, step: int) -> None:
+        """Record that transactions of an id may write the sink, before the first one of another sink's id does."""
+        self._refuse_unsure()
+        own, ids = [writer.id for writer in self._writers], self._ledger.shared
+        if transactional_id not in (*own, *ids) and step > self._ledger.whole():
+            record = Shared((*ids, transactional_id))
+            self._writers[0].put(record)
+            self._ledger.apply(record)
+
+    def parts(self, records: Sequence[Written], rows: int, staged: Sequence[Staged], note: bytes) -> list[Part]:
+        """Return what transactions write of a step."""
+        from boatlift.connectors.kafka.encoding import part_of
+        from boatlift.connectors.kafka.places import Part
+
+        pieces, upserts = read_pieces(rows, staged), self.key is not None
+        divided = [part_of(pieces, record.writer, record.writers, upserts=upserts) for record in records]
+        ends, self._ends = self._ends or self._topics.ends_asked(self._topic), None
+        return [
+            Part(self._writers[record.writer].place, part, partial(_beginning, record, ends), note)
+            for record, part in zip(records, divided, strict=True)
+        ]
+
+    def writes(self) -> None:
+        """Note that a step is being written: until `wrote` the content of the topic is unknown."""
+        self._sure = False
+
+    def wrote(self, records: Iterable[Record]) -> None:
+        """Take the records of a step that was written."""
+        for record in records:
+            self._ledger.apply(record)
+        self._sure = True
+        self._ends = self._topics.ends_asked(self._topic)  # before the first row of the next step
+
+    def _refuse_unsure(self) -> None:
+        """Raise if only `open` can tell what the topic holds, or another owner has it."""
+        if not self._sure:
+            self._check_owner()
+            raise self._decisions.failed_before()
 
     def notes(self) -> Sequence[bytes]:
         return [noted.note for noted in self._ledger.notes.values()]
@@ -243,40 +316,53 @@ class KafkaSink(SinkBase):
             ledger.refuse_other_store(claim.store)
 
     def _take_over(self, topic_id: str) -> None:
-        """Take over every writer's id, read the ledger, and claim the sink, unless a newer owner has claimed it."""
-        from confluent_kafka import KafkaException
+        """Take over every id that may write, read the ledger, and claim the sink, unless a newer owner has claimed it.
 
+        Until the claim an older owner may take an id back, let further ids in, and write. From then on it finds the
+        claim once it takes an id back. So the ids of other sinks are taken over before the claim, which ends open
+        transactions, and after it.
+        """
+        from boatlift.connectors.kafka.places import Place
         from boatlift.connectors.kafka.writer import Writer
 
         context, name = self._opened, self._ledger_topic.name
         records = LedgerTopic(self._access, name, made=True, remembers=True)
-        before = records.read(settled=False)
-        self._refuse(before, topic_id)  # before any owner is fenced
-        place = (self._topic, topic_id)
-        refuse = partial(refuse_another, context=context, topic=place, shape=self._shape)
+        found = records.read(settled=False)
+        self._refuse(found, topic_id)  # before any owner is fenced
+        topic = (self._topic, topic_id)
+        refuse = partial(refuse_another, context=context, topic=topic, shape=self._shape)
         # All writers that ever existed: an older owner may have an open transaction with any of their ids.
-        numbers = records.partitions()
-        self._writers = [Writer(self._access, self._topic, name, number, refuse, self._at) for number in numbers]
-
-        def begin(writer: Writer) -> Ledger:
-            try:
-                return writer.begin(records)
-            except KafkaException as error:
-                raise writer.heard(error) from error
-
-        found = Ledger()
-        with ThreadPoolExecutor(len(numbers), "kafka-writers") as threads:
-            for part in threads.map(begin, self._writers):
-                found.add(part)
-        self._refuse(found, topic_id)
-        SettlingTopic(self._access, self._topic, f"topic {self._topic}").settled()
-        claim = Claimed(FORMAT, context.dataflow, context.sink, context.store, context.token, place, self._shape)
-        for writer in self._writers:
-            writer.deliver((), lambda: claim)
-        # Until the claim an older owner may have taken an id back and written a step. From now on it finds the claim.
+        places = [Place(self._access, self._topic, records, number, refuse) for number in records.partitions()]
+        self._writers = [self._writer(place, place.id) for place in places]
+        with ThreadPoolExecutor(len(places), "kafka-writers") as threads:
+            list(threads.map(Writer.take_over, self._writers))
+            others: set[str] = set()
+            while new := {*records.read(settled=False).shared} - others:
+                self._take_over_others(places[0], new)
+                others |= new
+            self._refuse(records.read(settled=True), topic_id)
+            SettlingTopic(self._access, self._topic, f"topic {self._topic}").settled()
+            claim = Claimed(FORMAT, context.dataflow, context.sink, context.store, context.token, topic, self._shape)
+            list(threads.map(lambda writer: writer.put(claim), self._writers))
+        if shared := records.read(settled=False).shared:
+            self._take_over_others(places[0], shared)
+            self._writers[0].put(Shared(()))
         self._ledger = records.read(settled=True)
         self._ledger_ends = {}
         self._sure = True
+
+    def _take_over_others(self, place: Place, ids: Iterable[str]) -> None:
+        """End the open transactions of other sinks' ids, and fence those who have them."""
+        for writer in [self._writer(place, each) for each in ids]:
+            writer.take_over()
+            writer.end()
+
+    def _writer(self, place: Place, transactional_id: str) -> Writer:
+        from boatlift.connectors.kafka.places import turns_of
+        from boatlift.connectors.kafka.writer import Writer
+
+        turns = turns_of(self._access, transactional_id, (self._opened.store, self._opened.token))
+        return Writer(place, self._at, id=transactional_id, turns=turns)
 
     def _refuse(self, ledger: Ledger, topic_id: str) -> None:
         """Raise if the topic is another sink's, or has a newer owner."""
@@ -327,39 +413,33 @@ class KafkaSink(SinkBase):
         return difference_of_rows(next(iter(only_before), None), next(iter(only_now), None))
 
     def _write(self, records: Sequence[Written], rows: int, staged: Sequence[Staged], note: bytes) -> None:
-        from boatlift.connectors.kafka.encoding import part_of
         from boatlift.connectors.kafka.writer import WriteTask, worth_tasks
         from boatlift.connectors.kit.tasks import run_in_tasks, session_of_process
 
-        self._sure = False  # until this returns, the content of the topic is unknown
-        ends = self._ends or self._topics.ends_asked(self._topic)
-        self._ends = None
+        self.writes()
         if worth_tasks(rows, len(records)) and (spark := session_of_process()) is not None:
+            ends, self._ends = self._ends or self._topics.ends_asked(self._topic), None
             begun = tuple(_beginning(record, ends) for record in records)
             upserts = self.key is not None
             task = WriteTask(
                 self._access, self._topic, self._ledger_topic.name, begun, rows, tuple(staged), upserts, note
             )
             results = run_in_tasks(spark, len(begun), task, f"the sink of topic {self._topic}")
-            written = [_WRITTEN.decode(each) for each in results]
+            written: list[Record] = [_WRITTEN.decode(each) for each in results]
             for writer in self._writers:
                 writer.end()  # a task has taken its id over
         else:
-            pieces = read_pieces(rows, staged)
+            parts = self.parts(records, rows, staged, note)
 
-            def deliver(record: Written) -> Written:
-                part = part_of(pieces, record.writer, record.writers, upserts=self.key is not None)
-                return self._writers[record.writer].deliver(part, partial(_beginning, record, ends), note)
+            def deliver(part: Part) -> list[Record]:
+                return self._writers[part.place.number].deliver([part])
 
-            if len(records) == 1:
-                written = [deliver(*records)]
+            if len(parts) == 1:
+                written = deliver(*parts)
             else:
-                with ThreadPoolExecutor(max(1, len(records))) as pool:
-                    written = list(pool.map(deliver, records))
-        for record in written:
-            self._ledger.apply(record)
-        self._sure = True
-        self._ends = self._topics.ends_asked(self._topic)  # before the first row of the next step
+                with ThreadPoolExecutor(len(parts)) as pool:
+                    written = [record for some in pool.map(deliver, parts) for record in some]
+        self.wrote(written)
 
 
 def _beginning(record: Written, ends: Callable[[], dict[int, int]]) -> Written:

@@ -1,8 +1,9 @@
-"""One transactional writer of a sink, on the driver or in a task.
+"""One transactional writer, on the driver or in a task.
 
 A writer's rows of a step become visible together with its ledger record, or not at all. Kafka fences the *earlier
 initialisation* of a transactional id, not the older owner of a dataflow. So a fenced writer may still own the dataflow.
-It initialises again, which ends open transactions of its id. Then it reads the owner and the steps in the ledger.
+It initialises again, which ends open transactions of its id. Then it reads the owner and the steps in the ledger of
+each place that it writes in.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -21,7 +22,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from boatlift.connectors.kafka.access import TIMEOUT, Access, Complaints, is_of_fencing, logger, of_asking
 from boatlift.connectors.kafka.encoding import HEADERS, KEY, VALUE, part_of
-from boatlift.connectors.kafka.ledger import Claimed, Ledger, LedgerTopic, Noted, SettlingTopic, Written, refuse_newer
+from boatlift.connectors.kafka.ledger import Claimed, LedgerTopic, Noted, Record, Shared, Written, refuse_newer
+from boatlift.connectors.kafka.places import Part, Place, Turns
 from boatlift.connectors.kit import read_pieces
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import Staged
@@ -29,8 +31,6 @@ from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Record = TypeVar("Record", Claimed, Written)
 
 ROWS_AT_ONCE = 1 << 14
 
@@ -66,52 +66,47 @@ _TUNED = {
 
 
 class Writer:
-    """A producer with a transactional id, and its part of the ledger.
+    """A producer with a transactional id, which writes in one place or in several at once.
+
+    Before it writes in a place, it reads the place's ledger: after it has taken its id over, so that a newer owner
+    either is found there, or takes the id over later.
 
     Args:
-        number: The writer's partition of the ledger.
+        place: Where it writes, and whose id it has unless it has another one.
         at: Called when a transaction is complete (`written`), and when it has ended (`committed`).
+        id: Its transactional id, of another sink's writer.
+        turns: What it shares with the other writers of its owner that have the id.
         again: Whether an earlier writer of this owner may have left a transaction open.
     """
 
     def __init__(
         self,
-        access: Access,
-        topic: str,
-        ledger: str,
-        number: int,
-        refuse: Callable[[Claimed], None],
+        place: Place,
         at: Callable[[str], None] = lambda _moment: None,
         *,
+        id: str = "",  # noqa: A002 - Kafka's word
+        turns: Turns | None = None,
         again: bool = False,
     ) -> None:
-        self._access, self._topic, self._ledger, self._number, self._refuse = access, topic, ledger, number, refuse
-        self._at = at
-        self._again = again
-        self._rows = SettlingTopic(access, topic, f"topic {topic}")
-        self._records = LedgerTopic(access, ledger, made=True)  # the sink made it
+        self.place, self.id = place, id or place.id
+        self._at, self._again, self._turns = at, again, turns or Turns()
         self._complaints = Complaints()
         self._producer: Producer | None = None
-        self._id = f"{ledger}.{number}"
+        self._read: set[Place] = set()  # by this producer
 
-    def begin(self, records: LedgerTopic | None = None) -> Ledger:
-        """Take the id over: fence earlier producers, and end their open transactions.
+    def take_over(self) -> None:
+        """Take the id over: fence earlier producers, and end their open transactions."""
+        try:
+            self._initialise()
+        except KafkaException as error:
+            raise self.heard(error) from error
 
-        Args:
-            records: The ledger, if the caller has read it just now.
-
-        Returns:
-            This writer's part of the ledger.
-        """
-        records = records or self._records
-        self._check(records.read(settled=False, writers=[self._number]))  # a refused owner has fenced no other
-        producer = self._initialised()
-        if self._again:
-            self._rows.settled()
-        part = records.read(settled=True, writers=[self._number])
-        self._check(part)
-        self._producer = producer
-        return part
+    def _initialise(self) -> None:
+        with self._turns.taken():
+            self._producer = None
+            self._read.clear()
+            self._turns.take_over(self)
+            self._producer = self._initialised()
 
     def _initialised(self) -> Producer:
         """Return a producer that has taken the id over.
@@ -123,7 +118,7 @@ class Writer:
         for timeout in QUICK:
             producer = self._new_producer()
             try:
-                producer.list_topics(self._topic, timeout=CONNECT)
+                producer.list_topics(self.place.topic, timeout=CONNECT)
             except KafkaException:
                 break
             try:
@@ -139,58 +134,69 @@ class Writer:
         return producer
 
     def _new_producer(self) -> Producer:
-        return self._access.producer({**_TUNED, "transactional.id": self._id, "error_cb": self._complaints})
+        return self.place.access.producer({**_TUNED, "transactional.id": self.id, "error_cb": self._complaints})
 
-    def deliver(self, rows: Sequence[pa.Table], make_record: Callable[[], Record], note: bytes = b"") -> Record:
-        """Write rows and a record, unless the ledger has the record, with a bounded number of retries.
+    def deliver(self, parts: Sequence[Part]) -> list[Record]:
+        """Write parts in one transaction, unless their ledgers have the records, with a bounded number of retries."""
+        with self._turns.taken():
+            for tries_left in reversed(range(TRIES)):
+                try:
+                    return self._held(parts) or self.write(parts)
+                except (KafkaException, SystemError) as raised:
+                    error = raised if isinstance(raised, KafkaException) else _fatal(raised)
+                    cause = error.args[0]
+                    if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # the cluster does not say which
+                        raise too_large(_topics_of(parts), "one of the messages") from error
+                    if not tries_left:
+                        raise self.heard(error) from error
+                    self._producer, self._again = None, True
+                    message = "writer %s of topic %s begins again, and reads its ledger first: %s"
+                    logger.warning(message, self.id, _topics_of(parts), cause)
+            raise AssertionError
 
-        Args:
-            make_record: Makes the record, once the rows are on their way.
-            note: Goes with it, unless it is empty.
-        """
-        for tries_left in reversed(range(TRIES)):
-            try:
-                if self._producer is None:
-                    record = make_record()
-                    if self.begin().holds(record):
-                        return record
-                return self.write(rows, make_record, note)
-            except (KafkaException, SystemError) as raised:
-                error = raised if isinstance(raised, KafkaException) else _fatal(raised)
-                cause = error.args[0]
-                if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # the cluster does not say which
-                    raise too_large(self._topic, "one of the messages") from error
-                if not tries_left:
-                    raise self.heard(error) from error
-                self._producer, self._again = None, True
-                message = "writer %s of topic %s begins again, and reads its ledger first: %s"
-                logger.warning(message, self._number, self._topic, cause)
-        raise AssertionError
+    def put(self, record: Claimed | Shared) -> None:
+        """Write a record without rows in the writer's own place, whose ledger the caller has read since `take_over`."""
+        self._read.add(self.place)
+        self.deliver([Part(self.place, (), lambda: record)])
+
+    def _held(self, parts: Sequence[Part]) -> list[Record]:
+        """Read the ledgers that this producer has not read; return the records of all parts if these are there."""
+        if self._producer is None or not self._turns.has(self):
+            for part in parts:
+                part.place.check()  # a refused owner has fenced no other
+            self._initialise()
+        unread = [part for part in parts if part.place not in self._read]
+        if not unread:
+            return []
+        ledgers = [part.place.read(rows=self._again) for part in unread]
+        self._read.update(part.place for part in unread)
+        there = all(ledger.holds(part.make_record()) for part, ledger in zip(unread, ledgers, strict=True))
+        return [part.make_record() for part in parts] if there else []
 
     def heard(self, error: KafkaException) -> BoatliftError:
         if is_of_fencing(error.args[0]):
             return UnavailableError(
                 "SINK_FAILED",
-                f"the transactional id {self._id} of topic {self._topic} is taken over again and again, and not by "
+                f"the transactional id {self.id} of topic {self.place.topic} is taken over again and again, and not by "
                 "this dataflow: find the program that uses it, or give the sink another ledger",
             )
-        return of_asking(self._complaints.or_else(error, self._producer), f"topic {self._topic}", sink=True)
+        heard = self._complaints.or_else(error, self._producer)
+        return of_asking(heard, f"topic {self.place.topic}", sink=True)
 
-    def _check(self, part: Ledger) -> None:
-        if part.claim is not None:
-            self._refuse(part.claim)
-
-    def write(self, rows: Sequence[pa.Table], make_record: Callable[[], Record], note: bytes = b"") -> Record:
+    def write(self, parts: Sequence[Part]) -> list[Record]:
         producer = self._producer
-        assert producer is not None, "begin comes first"
+        assert producer is not None, "take_over comes first"
         producer.begin_transaction()
         try:
-            for piece in rows:
-                for batch in piece.to_batches(ROWS_AT_ONCE):
-                    self._produce(producer, batch)
-            record = make_record()
-            for each in (record, *((Noted(self._number, note),) if note else ())):
-                producer.produce(self._ledger, msgspec.json.encode(each), each.key, partition=self._number)
+            for part in parts:
+                for piece in part.rows:
+                    for batch in piece.to_batches(ROWS_AT_ONCE):
+                        self._produce(producer, part.place.topic, batch)
+            records: list[Record] = [part.make_record() for part in parts]
+            for part, record in zip(parts, records, strict=True):
+                to = part.place
+                for each in (record, *((Noted(to.number, part.note),) if part.note else ())):
+                    producer.produce(to.ledger, msgspec.json.encode(each), each.key, partition=to.number)
         except BaseException:
             with suppress(KafkaException):  # the next initialisation aborts it
                 producer.abort_transaction(TIMEOUT)
@@ -200,9 +206,9 @@ class Writer:
         self._at("written")
         producer.commit_transaction(TIMEOUT)
         self._at("committed")
-        return record
+        return records
 
-    def _produce(self, producer: Producer, batch: pa.RecordBatch) -> None:
+    def _produce(self, producer: Producer, topic: str, batch: pa.RecordBatch) -> None:
         keys, values = batch.column(KEY).to_pylist(), batch.column(VALUE).to_pylist()
         headers = _headers(batch)
         with suppress(SystemError):  # as at the flush
@@ -211,18 +217,22 @@ class Writer:
         try:
             # A loop in C: one in Python takes a third longer.
             if headers is None:
-                deque(map(producer.produce, repeat(self._topic), values, keys), maxlen=0)
+                deque(map(producer.produce, repeat(topic), values, keys), maxlen=0)
             else:
                 for value, key, header in zip(values, keys, headers, strict=True):
-                    producer.produce(self._topic, value, key, headers=header)
+                    producer.produce(topic, value, key, headers=header)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
                 raise
             size, key = max((len(key or b"") + len(value or b""), key) for key, value in zip(keys, values, strict=True))
-            raise too_large(self._topic, f"a message of {size} bytes with key {(key or b'')[:60]!r}") from error
+            raise too_large(topic, f"a message of {size} bytes with key {(key or b'')[:60]!r}") from error
 
     def end(self) -> None:
         self._producer = None
+
+
+def _topics_of(parts: Sequence[Part]) -> str:
+    return " or ".join(dict.fromkeys(part.place.topic for part in parts))
 
 
 def _fatal(error: SystemError) -> KafkaException:
@@ -277,16 +287,13 @@ class WriteTask:
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        writer = Writer(
-            self.access,
-            self.topic,
-            self.ledger,
-            record.writer,
-            partial(refuse_newer, self.topic, record.token),
-            again=context is not None and context.attemptNumber() > 0,
-        )
+        records = LedgerTopic(self.access, self.ledger, made=True)  # the sink made it
+        refuse = partial(refuse_newer, self.topic, record.token)
+        place = Place(self.access, self.topic, records, record.writer, refuse)
+        writer = Writer(place, again=context is not None and context.attemptNumber() > 0)
         rows = part_of(read_pieces(self.rows, self.staged), record.writer, record.writers, upserts=self.upserts)
-        return writer.deliver(rows, lambda: record, self.note)
+        writer.deliver([Part(place, rows, lambda: record, self.note)])
+        return record
 
 
 def refuse_speculation(spark: SparkSession) -> None:

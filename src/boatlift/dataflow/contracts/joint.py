@@ -1,7 +1,8 @@
 """Steps of several sinks in one transaction, so that readers see all of them or none.
 
-A sink shares its transactions if its place, such as a database, makes rows and ledgers of several sinks visible in one
-atomic act. Each sink keeps the ledger that it has by itself: so a sink may join others at any step, and leave them.
+A sink shares its transactions if its place, such as a database or a Kafka cluster, makes rows and ledgers of several
+sinks visible in one atomic act. Each sink keeps the ledger that it has by itself: so a sink may join others at any
+step, and leave them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ class StepWrite(Protocol):
     """A step of one sink, as it is written in a transaction; each try of the transaction makes the same calls."""
 
     def prepare(self, transaction: Any) -> None:
-        """Give the place the columns that it lacks: a server may end a transaction where a column is added."""
+        """Do what must come before all writes and is no part of the transaction, such as to add columns."""
 
     def write(self, transaction: Any) -> Outcome:
         """Write rows and record; a step that the sink holds is compared, under the laws of `Sink.commit`."""
