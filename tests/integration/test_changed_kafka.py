@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import chdir
 from functools import partial
 from pathlib import Path
@@ -68,6 +68,7 @@ class Program:
         least: int = 0,
         more: bool = False,
         writers: int = 1,
+        together: Sequence[str] = (),
         through: Through = lambda sink: sink,
     ) -> bl.Dataflow:
         from pyspark.sql import functions as F
@@ -82,6 +83,8 @@ class Program:
         totals.sink("history", through(sink(self.topics["history"], key="k", rows="changelog")))
         clean = rows.transform("clean", lambda df: df.where(f"v >= {least}"))
         clean.sink("clean_out", sink(self.topics["clean"], key="k"))
+        if together:
+            flow.together(*together)
         return flow
 
     def check(self, case: Case, **options: Any) -> None:
@@ -213,6 +216,22 @@ def test_a_message_that_a_task_cannot_read_is_refused(
     ):
         evolve(program(**options), spark)
     del case
+
+
+def test_topics_join_and_part_and_nothing_is_lost_or_doubled(case: Case, program: Program, spark: SparkSession) -> None:
+    """Of upserts, changes and appended rows; another sink comes first, and one of several writers was there before."""
+    run(program(writers=3), spark)
+    groups = [("answers", "history"), ("answers", "clean_out", "history"), ("clean_out", "history"), ()]
+    for number, together in enumerate(groups, 10):
+        write(case.here, number)
+        evolve(program(together=together), spark)
+    before = program.counts()
+    evolve(program(together=groups[0]), spark)
+    assert program.counts() == before, "to join sends nothing"
+    evolve(program(together=groups[0], factor=2), spark)
+    after = program.counts()
+    assert all(after[name] > before[name] for name in ("answers", "history"))
+    program.check(case, factor=2, together=groups[0])
 
 
 # -- crashes ----------------------------------------------------------------------------------------------------------

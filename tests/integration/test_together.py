@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import functions as F
 
 import boatlift as bl
 from connectors.sink_cases import MysqlCase, PostgresCase
 from support import mysql, postgres
 from support.flow_processes import FlowProcesses
+from support.kafka import messages_of, new_topic, plain
 from support.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from boatlift.testing.kafka_broker import KafkaBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -92,6 +97,43 @@ def reader(counts: Callable[[], Counts]) -> Iterator[list[Counts]]:
     assert errors == []
 
 
+class Polling:
+    """A consumer in a thread of its own that polls the topics of all rows and of their counts.
+
+    Attributes:
+        ids: Of all rows, as they came.
+    """
+
+    def __init__(self, broker: KafkaBroker, every: str, sums: str) -> None:
+        self.ids, self._sums = list[int](), dict[bytes | None, int]()
+        settings = {"group.id": "unused", "enable.auto.commit": False, "isolation.level": "read_committed"}
+        self._consumer = Consumer(plain(broker) | settings)
+        self._every, self._over = every, threading.Event()
+        self._consumer.assign([TopicPartition(topic, number, 0) for topic in (every, sums) for number in range(2)])
+        self._thread = threading.Thread(target=self._poll)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._consumer.close()
+
+    def counts(self) -> Counts:
+        return len(self.ids), sum([*self._sums.values()])
+
+    def _poll(self) -> None:
+        while not self._over.is_set():
+            for message in self._consumer.consume(500, timeout=0.05):
+                row = json.loads(message.value() or b"")
+                if message.topic() == self._every:
+                    self.ids.append(row["i"])
+                else:
+                    self._sums[message.key()] = row["n"]
+
+
 def killed_and_taken_over(folder: Path, sink: str, counts: Callable[[], Counts]) -> None:
     with ExitStack() as stack, reader(counts) as seen:
         flow = FlowProcesses(folder, stack, PROGRAM.replace("SINK(", sink))
@@ -136,6 +178,33 @@ def test_a_reader_sees_a_step_in_all_tables_of_mysql_or_in_none(tmp_path: Path) 
     for table in ("everything", "sums"):
         MysqlCase.on.query(f"DROP TABLE IF EXISTS {table}")
     killed_and_taken_over(tmp_path, f"bl.mysql({mysql.url()!r}, ", in_server(mysql.query, "database()"))
+
+
+def test_a_consumer_of_topics_has_the_same_steps_of_all_once_it_has_read_them(
+    tmp_path: Path, kafka_broker: KafkaBroker
+) -> None:
+    """A consumer polls all topics all the time. It gets them one by one: so it is asked when an owner has just gone."""
+    every, sums = new_topic(kafka_broker, 2), new_topic(kafka_broker, 2)
+    text = PROGRAM.replace('SINK(table="everything", key=["i"])', f"SINK({every!r}, key='i')")
+    text = text.replace('SINK(table="sums", key=["k"])', f"SINK({sums!r}, key='k', rows='upsert')")
+    text = text.replace("SINK(", f"bl.kafka.sink({kafka_broker.bootstrap!r}, ")
+
+    with ExitStack() as stack:
+        flow, polled = FlowProcesses(tmp_path, stack, text), stack.enter_context(Polling(kafka_broker, every, sums))
+        for _ in range(2):
+            owner, shown = flow.run(), polled.counts()[0]
+            until(lambda shown=shown: polled.counts()[0] > shown + 10 * ROWS)
+            standby = flow.standby()
+            owner.send_signal(signal.SIGKILL)
+            shown = polled.counts()[0]
+            until(lambda shown=shown: polled.counts()[0] > shown + 10 * ROWS)
+            standby.send_signal(signal.SIGINT)
+            assert standby.wait() == 0
+            rows = len(messages_of(kafka_broker, every))
+            assert rows % ROWS == 0
+            until(lambda rows=rows: polled.counts() == (rows, rows), 20)
+        assert sorted(polled.ids) == list(range(len(polled.ids))), "each row once"
+        assert "all and totals are shown together: steps up to" in flow.command("status")
 
 
 def test_a_changed_program_gives_all_tables_what_differs_in_one_act(tmp_path: Path, spark: SparkSession) -> None:

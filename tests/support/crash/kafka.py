@@ -17,7 +17,7 @@ from typing import Any
 import boatlift as bl
 from support.kafka import PATIENCE, make_topic, messages_of, transactional
 
-__all__ = ["SERVERS", "Servers", "make_topics", "sees_each_once"]
+__all__ = ["SERVERS", "Servers", "make_topics", "rows_in_both", "sees_each_once"]
 
 SERVERS = "BOATLIFT_CRASH_SERVERS"
 """The environment's name for where the broker is."""
@@ -81,7 +81,18 @@ def sees_each_once(folder: Path, undisturbed: Path) -> None:
         assert changes == [(n, sum(row["v"] for row in given[key][:n])) for n in counts]
 
 
-def make_flow() -> bl.Dataflow:
+def rows_in_both(folder: Path) -> tuple[int, int]:
+    """Return the number of rows in `cleaned`, and of those that `sums` counts, once no open transaction is left."""
+    broker = Servers()
+    for name in ("cleaned", "sums"):
+        transactional(broker, f"{topic_of(folder, name)}.ledger.0")
+    counts: dict[bytes | None, int] = {}
+    for message in messages_of(broker, topic_of(folder, "sums")):
+        counts[message.key()] = json.loads(message.value() or b"")["n"]
+    return len(messages_of(broker, topic_of(folder, "cleaned"))), sum(counts.values())
+
+
+def make_flow(*, together: bool = False) -> bl.Dataflow:
     """Return the dataflow over the topics of the current folder."""
     from pyspark.sql import functions as F
 
@@ -99,13 +110,17 @@ def make_flow() -> bl.Dataflow:
         ),
     )
     cleaned = given.transform("clean", lambda df: df.where("n IS NOT NULL"))
-    cleaned.sink("cleaned", bl.kafka.sink(os.environ[SERVERS], topic_of(here, "cleaned"), key="k", writers=2))
+    cleaned.sink(
+        "cleaned", bl.kafka.sink(os.environ[SERVERS], topic_of(here, "cleaned"), key="k", writers=1 if together else 2)
+    )
     sums = cleaned.group_by("k").agg("total", F.count("*").alias("n"), F.sum("v").alias("v"), policy=bl.Lazy(every=2))
     sums.sink("sums", bl.kafka.sink(os.environ[SERVERS], topic_of(here, "sums"), key="k", rows="upsert"))
+    if together:
+        made.together("cleaned", "sums")
     return made
 
 
 def __getattr__(name: str) -> Any:
-    if name == "flow":  # made where it is run, not where it is only named
-        return make_flow()
+    if name in ("flow", "joint"):  # made where it is run, not where it is only named
+        return make_flow(together=name == "joint")
     raise AttributeError(name)

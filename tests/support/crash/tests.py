@@ -156,7 +156,8 @@ class Place:
     @property
     def _environment(self) -> dict[str, str]:
         scratch = {"BOATLIFT_SCRATCH": f"{self.victim.scratch}{self.folder / 'scratch'}"}  # with a store elsewhere
-        return {**os.environ, **self.jvm.environment(), **scratch, "PYTHONPATH": str(TESTS)}
+        path = os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])  # not another tree's that is installed
+        return {**os.environ, **self.jvm.environment(), **scratch, "PYTHONPATH": path}
 
     def _ended(self, code: int) -> int:
         assert code in (0, KILLED), f"ended with {code}: {self.log.read_text()[-3000:]}"
