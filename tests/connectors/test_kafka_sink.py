@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Re
 import boatlift as bl
 from boatlift.connectors.kafka import ledger, sink
 from boatlift.connectors.kafka.access import access_to, of_asking
-from boatlift.connectors.kafka.places import Place
+from boatlift.connectors.kafka.places import WriterPlace
 from boatlift.connectors.kafka.topics import Topics
 from boatlift.connectors.kafka.writer import Writer
 from boatlift.dataflow.contracts import Committed, Outcome, Sink
@@ -330,7 +330,7 @@ def test_a_writer_asks_again_for_a_partition_of_the_ledger_that_its_broker_does_
     monkeypatch.setattr(Topics, "_offset", late)
     access = access_to(kafka_broker.bootstrap, {})
     records = ledger.LedgerTopic(access, f"{topic}.ledger", made=True)
-    assert Place(access, topic, records, 0, lambda _claim: None).read(rows=False).claim is not None
+    assert WriterPlace(access, topic, records, 0, lambda _claim: None).read(rows=False).claim is not None
     assert len(refused) == 3
 
 

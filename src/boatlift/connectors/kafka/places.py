@@ -14,7 +14,7 @@ from boatlift.connectors.kafka.access import Access
 from boatlift.connectors.kafka.ledger import Claimed, Ledger, LedgerTopic, SettlingTopic, Shared, Written
 
 
-class Place:
+class WriterPlace:
     """A sink's topic, and the partition of its ledger that has one writer's records.
 
     Args:
@@ -61,7 +61,7 @@ class Part:
         note: Goes with it, unless it is empty.
     """
 
-    place: Place
+    place: WriterPlace
     rows: Sequence[pa.Table]
     make_record: Callable[[], Claimed | Written | Shared]
     note: bytes = b""

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.kafka.encoding import MessageStager
     from boatlift.connectors.kafka.joint import JointTransaction, TopicStep
-    from boatlift.connectors.kafka.places import Part, Place
+    from boatlift.connectors.kafka.places import Part, WriterPlace
     from boatlift.connectors.kafka.writer import Writer
 
 _T = TypeVar("_T")
@@ -322,7 +322,7 @@ class KafkaSink(SinkBase):
         claim once it takes an id back. So the ids of other sinks are taken over before the claim, which ends open
         transactions, and after it.
         """
-        from boatlift.connectors.kafka.places import Place
+        from boatlift.connectors.kafka.places import WriterPlace
         from boatlift.connectors.kafka.writer import Writer
 
         context, name = self._opened, self._ledger_topic.name
@@ -332,7 +332,7 @@ class KafkaSink(SinkBase):
         topic = (self._topic, topic_id)
         refuse = partial(refuse_another, context=context, topic=topic, shape=self._shape)
         # All writers that ever existed: an older owner may have an open transaction with any of their ids.
-        places = [Place(self._access, self._topic, records, number, refuse) for number in records.partitions()]
+        places = [WriterPlace(self._access, self._topic, records, number, refuse) for number in records.partitions()]
         self._writers = [self._writer(place, place.id) for place in places]
         with ThreadPoolExecutor(len(places), "kafka-writers") as threads:
             list(threads.map(Writer.take_over, self._writers))
@@ -351,13 +351,13 @@ class KafkaSink(SinkBase):
         self._ledger_ends = {}
         self._sure = True
 
-    def _take_over_others(self, place: Place, ids: Iterable[str]) -> None:
+    def _take_over_others(self, place: WriterPlace, ids: Iterable[str]) -> None:
         """End the open transactions of other sinks' ids, and fence those who have them."""
         for writer in [self._writer(place, each) for each in ids]:
             writer.take_over()
             writer.end()
 
-    def _writer(self, place: Place, transactional_id: str) -> Writer:
+    def _writer(self, place: WriterPlace, transactional_id: str) -> Writer:
         from boatlift.connectors.kafka.places import turns_of
         from boatlift.connectors.kafka.writer import Writer
 

@@ -23,7 +23,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from boatlift.connectors.kafka.access import TIMEOUT, Access, Complaints, is_of_fencing, logger, of_asking
 from boatlift.connectors.kafka.encoding import HEADERS, KEY, VALUE, part_of
 from boatlift.connectors.kafka.ledger import Claimed, LedgerTopic, Noted, Record, Shared, Written, refuse_newer
-from boatlift.connectors.kafka.places import Part, Place, Turns
+from boatlift.connectors.kafka.places import Part, Turns, WriterPlace
 from boatlift.connectors.kit import read_pieces
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import Staged
@@ -81,7 +81,7 @@ class Writer:
 
     def __init__(
         self,
-        place: Place,
+        place: WriterPlace,
         at: Callable[[str], None] = lambda _moment: None,
         *,
         id: str = "",  # noqa: A002 - Kafka's word
@@ -92,7 +92,7 @@ class Writer:
         self._at, self._again, self._turns = at, again, turns or Turns()
         self._complaints = Complaints()
         self._producer: Producer | None = None
-        self._read: set[Place] = set()  # by this producer
+        self._read: set[WriterPlace] = set()  # by this producer
 
     def take_over(self) -> None:
         """Take the id over: fence earlier producers, and end their open transactions."""
@@ -289,7 +289,7 @@ class WriteTask:
         context = TaskContext.get()
         records = LedgerTopic(self.access, self.ledger, made=True)  # the sink made it
         refuse = partial(refuse_newer, self.topic, record.token)
-        place = Place(self.access, self.topic, records, record.writer, refuse)
+        place = WriterPlace(self.access, self.topic, records, record.writer, refuse)
         writer = Writer(place, again=context is not None and context.attemptNumber() > 0)
         rows = part_of(read_pieces(self.rows, self.staged), record.writer, record.writers, upserts=self.upserts)
         writer.deliver([Part(place, rows, lambda: record, self.note)])
