@@ -56,6 +56,7 @@ RUN_BY = {
     "timed = flights": "test_windows_that_end_give_what_is_said",
     "def connections": "test_the_loop_gives_what_is_said",
     "live = clean": "test_joins_and_functions_run_and_give_what_is_said",
+    'by_origin.sink("origins", bl.kafka': "test_topics_are_shown_together_as_is_said",
     "by_origin = clean": "test_sinks_are_shown_together_as_is_said",
     "SELECT (SELECT sum(flights)": "test_sinks_are_shown_together_as_is_said",
     "history = spark.read": "test_reading_the_results_gives_what_is_said",

@@ -315,6 +315,24 @@ def test_sinks_are_shown_together_as_is_said(
     assert "Shown together: answers and origins, a step of all" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.kafka
+def test_topics_are_shown_together_as_is_said(weeks: Path, spark: SparkSession, kafka_broker: KafkaBroker) -> None:
+    from support.kafka import messages_of, new_topic
+
+    for week in sorted((weeks / "weeks").iterdir())[2:]:
+        week.unlink()
+    (first,), (added,) = blocks(TOGETHER, "python"), blocks("Kafka topics", "python")
+    text, topics = added.text.replace("localhost:9092", kafka_broker.bootstrap), {}
+    for sink in ("origins", "rows"):
+        topics[sink] = new_topic(kafka_broker)
+        assert f'"{sink}", key' in text
+        text = text.replace(f'"{sink}", key', f'"{topics[sink]}", key')
+    bl.run(built(first.text.splitlines()[0], text)["flow"], "out/store", available_now=True, spark=spark)
+    newest = {message.key(): message.value() for message in messages_of(kafka_broker, topics["origins"])}
+    flown = len(messages_of(kafka_broker, topics["rows"]))
+    assert sum(json.loads(value)["flights"] for value in newest.values() if value is not None) == flown > 1000
+
+
 def test_the_loop_gives_what_is_said(weeks: Path, spark: SparkSession) -> None:
     """Each pair of airports has the fewest flights that lead from one to the other."""
     for week in sorted((weeks / "weeks").iterdir())[3:]:
