@@ -8,7 +8,8 @@ import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -240,6 +241,40 @@ def test_sources_that_answer_or_record_no_rows_take_rows_of_statements_too(tmp_p
         running.stop()
     with closing(sqlite3.connect(tmp_path / "answers.db")) as database:
         assert [row for row in database.iterdump() if "q1" in row and "42" in row]
+
+
+KINDS = {
+    "t": ("TIMESTAMP", "TIMESTAMP '2024-03-31 02:30:00.123456+02:00'", datetime(2024, 3, 31, 0, 30, 0, 123456, UTC)),
+    "local": ("TIMESTAMP_NTZ", "TIMESTAMP_NTZ '2024-03-31 02:30:00'", datetime.fromisoformat("2024-03-31T02:30")),
+    "d": ("DATE", "DATE '0001-01-01'", date(1, 1, 1)),
+    "b": ("BINARY", "X'00FF'", b"\x00\xff"),
+    "n": ("DECIMAL(38,10)", "1234567890123456789012345678.0123456789BD",
+          Decimal("1234567890123456789012345678.0123456789")),
+    "f": ("FLOAT", "0.5F", 0.5),
+    "y": ("BOOLEAN", "true", True),
+    "s": ("STRUCT<at: TIMESTAMP, many: ARRAY<TIMESTAMP>>",
+          "struct(TIMESTAMP '1969-12-31 23:59:59Z' AS at, array(TIMESTAMP '1970-01-01 00:00:00Z') AS many)",
+          {"at": datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC), "many": [datetime(1970, 1, 1, tzinfo=UTC)]}),
+}  # fmt: skip
+
+
+def test_each_kind_of_column_takes_its_values(tmp_path: Path, spark: SparkSession) -> None:
+    flow = bl.Dataflow("kinds")
+    rows = flow.source(
+        "rows", bl.push(", ".join(f"{name} {kind}" for name, (kind, _, _) in KINDS.items()), ack="stable")
+    )
+    rows.sink("taken", bl.parquet(tmp_path / "taken"))
+    running = bl.start(flow, tmp_path / "store", spark=spark)
+    try:
+        running.sql(f"INSERT INTO rows VALUES ({', '.join(text for _, text, _ in KINDS.values())})")
+        running.sql(f"INSERT INTO rows VALUES ({', '.join('NULL' for _ in KINDS)})")
+        with pytest.raises(DataError, match=r"\[BAD_ROW\] column t .*CAST"):
+            running.sql("INSERT INTO rows (t) VALUES (TIMESTAMP_NTZ '2024-03-31 02:30:00')")
+        taken = [row for file in (tmp_path / "taken").glob("*.parquet") for row in pq.read_table(file).to_pylist()]
+    finally:
+        running.stop()
+    given = {name: value for name, (_, _, value) in KINDS.items()}
+    assert sorted(taken, key=lambda row: row["y"] is None) == [given, dict.fromkeys(KINDS)]
 
 
 @pytest.mark.crash

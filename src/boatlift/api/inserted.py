@@ -149,7 +149,7 @@ class Insertions:
         given: Source = self._plan.sources[source].source
         upserts = given.capabilities.upserts
         own = () if upserts is None else (upserts.order,)
-        return {f.name: f.type for f in to_arrow_schema(given.schema(self._spark)) if f.name not in own}
+        return {f.name: f.type for f in to_arrow_schema(given.schema(self._spark), timezone="UTC") if f.name not in own}
 
     def _fitted(self, insertion: Insertion, shown: str, columns: Mapping[str, pa.DataType], rows: pa.Table) -> pa.Table:
         upserts = self._plan.sources[self._found(insertion)[1]].source.capabilities.upserts
