@@ -40,11 +40,15 @@ from boatlift.connectors.push.source import PushSource
 HERE = Path(__file__).parent
 recorded = PushSource.push
 
+def die(moment):
+    if (HERE / moment).exists():
+        (HERE / moment).unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+
 def push(self, *given):
+    die("unrecorded")
     receipt = recorded(self, *given)
-    if (HERE / "die").exists():
-        (HERE / "die").unlink()
-        os.kill(os.getpid(), signal.SIGKILL)  # the rows are recorded, and the command is not answered
+    die("unanswered")
     return receipt
 
 PushSource.push = push
@@ -55,6 +59,8 @@ orders.sink("taken", bl.parquet(HERE / "taken"))
 orders.group_by("item").agg("sums", F.count("*").alias("n"), F.sum("price").alias("total"), policy=bl.Eager())
 stock = flow.source("stock", bl.push("item STRING, pieces INT NOT NULL", upsert=["item"]))
 stock.sink("stock_now", bl.sqlite(HERE / "shop.db", table="stock", key=["item"]))
+passing = flow.source("passing", bl.push("n INT", ack="stable"))
+passing.sink("passed", bl.parquet(HERE / "passed"))
 flow.source("ticks", bl.generator({"k": "id"}, rows_per_step=1, steps=1)).sink("ticked", bl.parquet(HERE / "ticked"))
 """
 
@@ -291,7 +297,7 @@ def test_an_owner_that_is_killed_before_its_answer_leaves_the_rows_there_once(
     with begun(shop.folder, "run", "shop:flow", "--store", "store", environment={**os.environ}) as owner:
         until((shop.store / "log").exists)
         until(lambda: _succeeds(insert, "first"))
-        (shop.folder / "die").touch()
+        (shop.folder / "unanswered").touch()
         with ThreadPoolExecutor(1) as pool:
             asking = pool.submit(insert, "second")
             owner.wait(60)
@@ -299,7 +305,7 @@ def test_an_owner_that_is_killed_before_its_answer_leaves_the_rows_there_once(
                 assert receipt(asking.result(300)) == ("second", 1, True)
                 assert receipt(insert("second")) == ("second", 1, True)
                 monkeypatch.setattr(inserts, "OWNER_SECONDS", 1.0)
-                (shop.folder / "die").touch()
+                (shop.folder / "unanswered").touch()
                 answered = pool.submit(insert, "third")
                 successor.wait(60)
                 with pytest.raises(UnavailableError, match=r"\[OWNER_UNREACHABLE\].*--key third\): the rows may be"):
@@ -312,6 +318,31 @@ def test_an_owner_that_is_killed_before_its_answer_leaves_the_rows_there_once(
     assert "no row was recorded" in done.stderr
     bl.run(shop.flow, shop.store, spark=spark, available_now=True)
     assert shop.taken() == [(1, "boat", 9.5)] * 3
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("moment", ["unrecorded", "unanswered"])
+def test_rows_whose_results_are_awaited_outlive_owners_that_are_reached_by_tls(
+    shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """They are not in the store before their results are: the command gives them to the next owner."""
+    monkeypatch.setattr(inserts, "OWNER_SECONDS", 240.0)  # a busy machine begins slowly
+
+    def insert(key: str) -> Any:
+        return bl.sql(shop.flow, shop.store, f"INSERT INTO passing VALUES ({key})", key=key, timeout=300, spark=spark)
+
+    run = ("run", "shop:flow", "--store", "store", "--listen", "0.0.0.0:0")
+    with begun(shop.folder, *run, environment={**os.environ}) as owner, ThreadPoolExecutor(1) as pool:
+        until(lambda: _succeeds(insert, "1"))
+        (shop.folder / moment).touch()
+        asking = pool.submit(insert, "2")
+        owner.wait(60)
+        with begun(shop.folder, *run, environment={**os.environ}):
+            (row,) = asking.result(300).rows.to_pylist()
+            assert (row["repeated"], row["stable"]) == (moment == "unanswered", True)
+            assert receipt(insert("2")) == ("2", 1, True)
+            files = (shop.folder / "passed").glob("*.parquet")
+            assert sorted(n for file in files for n in pq.read_table(file)["n"].to_pylist()) == [1, 2]
 
 
 @pytest.mark.crash

@@ -16,8 +16,9 @@ from boatlift.dataflow.contracts import Receipt
 from boatlift.errors import DataError, UnavailableError, to_text
 from boatlift.runtime.host import inserts
 from boatlift.runtime.host.inserts import insert_rows
+from boatlift.runtime.peers.certificate import OwnCertificate
 from boatlift.runtime.peers.channel import Beat, RowsAnswered, RowsAsked
-from boatlift.runtime.peers.owner import OwnerLink
+from boatlift.runtime.peers.owner import LOOPBACK, OwnerLink
 from boatlift.storage.identities import secret_of
 from boatlift.storage.records.records import Claim
 from support.engine.hosts import open_store
@@ -35,11 +36,13 @@ class Owners:
     def __init__(self, folder: Path, open_links: ExitStack) -> None:
         self.store, self._links = open_store(folder), open_links
 
-    def claim(self, takes: Takes) -> None:
+    def claim(self, takes: Takes, listen: str = LOOPBACK, certificate: OwnCertificate | None = None) -> None:
         """Let another process take the store over, which takes rows as a function says."""
-        link = self._links.enter_context(closing(OwnerLink(lambda: None)))
+        link = self._links.enter_context(closing(OwnerLink(lambda: None, listen)))
         link.take_rows = takes
-        log = claimed(self.store, Claim(socket.gethostname(), os.getpid(), 1, PROGRAM, {}, address=link.address))
+        fingerprint = link.fingerprint if certificate is None else certificate.fingerprint
+        claim = Claim(socket.gethostname(), os.getpid(), 1, PROGRAM, {}, address=link.address, fingerprint=fingerprint)
+        log = claimed(self.store, claim)
         secret = secret_of(self.store, create=True)
         assert secret is not None
         link.begin(secret, log.store_id, "flow", lambda: Beat(1, 1))
@@ -126,3 +129,20 @@ def test_without_an_owner_nothing_is_sent(owners: Owners) -> None:
     claimed(owners.store, Claim("host", 1, 1, PROGRAM, {}))
     with pytest.raises(UnavailableError, match=r"\[NOT_RUNNING\].*no row was recorded"):
         insert_rows(owners.store, "flow", ASKED, NEVER)
+
+
+def test_an_owner_that_other_hosts_reach_gets_rows_over_tls(owners: Owners, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another certificate than that of the claim nothing is sent."""
+    owners.claim(lambda asked: RowsAnswered(len(asked.rows)), "0.0.0.0:0")
+    assert insert_rows(owners.store, "flow", ASKED, NEVER).rows == len(ASKED.rows)
+    taken: list[RowsAsked] = []
+    monkeypatch.setattr(inserts, "OWNER_SECONDS", 1.0)
+
+    def take(asked: RowsAsked) -> RowsAnswered:
+        taken.append(asked)
+        return RowsAnswered(1)
+
+    owners.claim(take, "0.0.0.0:0", OwnCertificate())
+    with pytest.raises(UnavailableError, match=r"\[OWNER_UNREACHABLE\].*no row was recorded"):
+        insert_rows(owners.store, "flow", ASKED, NEVER)
+    assert taken == []
