@@ -129,6 +129,10 @@ def test_a_value_is_taken_as_it_is_wherever_it_is(place: str, kind: T.DataType, 
         (T.TimestampType(), pa.array([1]), "are no times"),
         (T.TimestampType(), pa.array([NOON], TIME), "where times with a zone belong"),
         (T.TimestampNTZType(), pa.array([NOON.replace(tzinfo=dt.UTC)]), "where times without a zone belong"),
+        *(
+            (T.StringType(), pa.array([value]), "where text belongs: write the text before")
+            for value in (7, 1.0, True, CENTS, NOON, NOON.date(), b"ab", dt.timedelta(1))
+        ),
     ],
 )
 def test_a_value_that_a_cast_would_change_is_refused_wherever_it_is(
@@ -191,6 +195,13 @@ def test_a_tensor_is_a_list() -> None:
 def test_values_under_a_null_are_not_looked_at() -> None:
     hidden = pa.StructArray.from_arrays([pa.array([1.239, 9.5])], ["y"], mask=pa.array([True, False]))
     assert _taken(T.StructType([T.StructField("y", DECIMAL)]), hidden) == [None, {"y": decimal.Decimal("9.5")}]
+
+
+def test_a_frame_whose_numbers_become_text_as_the_message_says_is_taken() -> None:
+    frame = pd.DataFrame({"x": pd.array([7, None], "Int64")})
+    with pytest.raises(bl.DataError, match=r"\[BAD_ROW\].*astype\('string'\)"):
+        _rows(T.StringType()).of_python(frame)
+    assert _rows(T.StringType()).of_python(frame.astype("string")).to_pylist() == [{"x": "7"}, {"x": None}]
 
 
 def test_frames_are_checked_as_tables_of_arrow() -> None:

@@ -85,10 +85,12 @@ def _cast_values(found: pa.Array, declared: pa.DataType) -> pa.Array:
 
 
 def _check_types(found: pa.DataType, declared: pa.DataType) -> None:
-    """Raise if a cast would parse text, or would invent the zone or the unit of times."""
+    """Raise if a cast would parse text, choose the text of a value, or invent the zone or the unit of times."""
     is_text = kinds.is_string(found) or kinds.is_large_string(found) or kinds.is_string_view(found)
     if is_text and not kinds.is_string(declared):
         raise pa.ArrowInvalid(f"it has text, where {declared} belongs: parse the text before")
+    if kinds.is_string(declared) and not is_text:
+        raise pa.ArrowInvalid(f"it has {found}, where text belongs: write the text before (pandas: astype('string'))")
     if kinds.is_temporal(declared) and kinds.is_integer(found):
         raise pa.ArrowInvalid(f"numbers ({found}) are no times")
     if kinds.is_temporal(found) and kinds.is_integer(declared):
