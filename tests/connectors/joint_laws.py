@@ -79,12 +79,23 @@ def put_traced(tracer: Tracer, case: AnyCase, folder: Path, token: int, step: in
     return [each.name for each in outcomes], tracer.lines
 
 
+def open_traced(tracer: Tracer, case: AnyCase, folder: Path, token: int) -> int:
+    """In another process: opens both sinks, traced; first the one that was written under the other one's id."""
+    members = Members(case, folder)
+    tracer.visits = 2
+    with tracer.on():
+        for at in (1, 0):
+            members.sinks[at].open(members.context(NAMES[at], token))
+    members.close()
+    return tracer.lines
+
+
 class JointLaws:
     """What `SharesTransaction` promises, law by law."""
 
     case: ClassVar[AnyCase]
     stride: ClassVar[int] = 1
-    """A commit is killed at every `stride`-th line, and at the last."""
+    """A commit is killed at every `stride`-th line, and at the last; the open of two sinks at a third of them."""
 
     @pytest.fixture
     def members(self, tmp_path: Path) -> Iterator[Members]:
@@ -214,3 +225,29 @@ class JointLaws:
             point += self.stride
         assert min(seen.values()) > 0 or self.stride > 1, f"points before and after the act: {seen}"
         assert seen[1] > 0
+
+    @pytest.mark.crash
+    def test_killed_at_any_line_of_an_open_the_next_owner_holds_every_step_and_fences_the_first(
+        self, tmp_path: Path
+    ) -> None:
+        folder, point, ended = tmp_path / "place", 0, False
+        while not ended:
+            first, successor = Members(self.case, folder), Members(self.case, folder)
+            first.open()
+            first.put(0)
+            child = Child(open_traced, self.case, folder, 2, point=point)
+            ended = child.answer() is not None
+            assert ended or child.was_killed
+            held = [successor.sinks[1].open(successor.context(NAMES[1], 3))]
+            with pytest.raises(FencedError, match=r"\[FENCED\]"):
+                first.put(1)
+            held.append(successor.sinks[0].open(successor.context(NAMES[0], 3)))
+            assert held == [Committed(0, len(rows_of(0)), "digest 0")] * 2, f"at line {point}"
+            assert successor.put(1) == [Outcome.APPENDED] * 2, f"at line {point}"
+            successor.assert_seen(2, 2)
+            for each in (first, successor):
+                each.close()
+            for name in successor.folders:
+                self.case.remove(name)
+            point += 3 * self.stride
+        assert point > 3 * self.stride
