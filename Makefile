@@ -27,7 +27,7 @@ format: setup ## Formats the code and mends what can be mended
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
-test: setup ## Runs the tests, without a JVM, then on Spark and Kafka; long ones take turns by commit: TURNS=n shares (24)
+test: setup ## Runs the tests, without a JVM, then on Spark and Kafka; long ones take turns by commit: TURNS=n shares (32)
 	@scripts/test.sh $(ARGS)
 
 test-all: setup ## Runs every test, the long ones of all turns too, and writes their times to tests/durations.json (75 minutes)

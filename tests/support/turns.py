@@ -50,7 +50,7 @@ class Turns:
 
     def __init__(self, environment: Mapping[str, str], durations: Path = DURATIONS) -> None:
         self._turn = environment.get("TURN")
-        self._turns = int(environment.get("TURNS", "24"))
+        self._turns = int(environment.get("TURNS", "32"))
         self._durations = durations
         self._seconds: dict[str, float] = json.loads(durations.read_text()) if durations.exists() else {}
         self._left_out = left_out(self._seconds, self._turn, self._turns)

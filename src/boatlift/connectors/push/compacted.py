@@ -88,10 +88,13 @@ class CompactedSegments:
             return False
         assert self._thread is not None
         self._thread.join()
-        made, self._made, self._thread = self._made, None, None
-        if isinstance(made, BoatliftError):
-            raise made
-        self._log.replace(made, remember)
+        made, self._made = self._made, None
+        try:
+            if isinstance(made, BoatliftError):
+                raise made
+            self._log.replace(made, remember)
+        finally:
+            self._thread = None  # so a segment is under way until its rows are replaced, as other threads see it
         return True
 
     def close(self, *, in_order: bool) -> None:
