@@ -9,10 +9,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AclOperation, ResourceType
 
 import boatlift as bl
 from boatlift.connectors.kafka import sink
@@ -24,7 +26,7 @@ from boatlift.testing.kafka_broker import KafkaBroker
 from connectors.conformance import context, rows_of, stage
 from connectors.joint_laws import NAMES, JointLaws, Members
 from connectors.kafka_cases import KafkaSinkCase
-from support.kafka import PATIENCE, new_topic, transactional, values_of
+from support.kafka import PATIENCE, USERS, AccessControl, new_topic, secured, transactional, values_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(3600)]
 
@@ -370,3 +372,41 @@ def test_the_place_is_the_cluster_and_sinks_of_several_writers_have_none() -> No
     assert one.shared_place == "Kafka cluster a:2, b:1"
     assert sink("a:1", "t", writers=2).capabilities.shares_transaction is None
     assert context().sink == "out"
+
+
+def test_a_user_that_lacks_permission_for_one_topic_or_id_writes_none(
+    kafka_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    access, names = AccessControl(kafka_broker), [new_topic(kafka_broker), new_topic(kafka_broker)]
+    for name in names:  # as the guide says
+        access.allow(ResourceType.TOPIC, name, AclOperation.READ, AclOperation.WRITE)
+        access.allow(ResourceType.TOPIC, f"{name}.ledger", AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE)
+        access.allow(ResourceType.TRANSACTIONAL_ID, f"{name}.ledger.0", AclOperation.WRITE)
+    settings = secured(kafka_broker, "writer", USERS["writer"])
+    servers = settings.pop("bootstrap.servers")
+    sinks: list[Any] = [sink(servers, name, rows="changelog", options=settings) for name in names]
+
+    def put(step: int) -> list[Outcome]:
+        shares = [each.capabilities.shares_transaction for each in sinks]
+        writes = [
+            each.step_write(step, len(rows_of(step)), f"digest {step}", stage(made, tmp_path / f"{step} {name}", step))
+            for each, made, name in zip(shares, sinks, names, strict=True)
+        ]
+        return commit_together(shares[0], writes)
+
+    for each, name in zip(sinks, NAMES, strict=True):
+        each.open(replace(context(), sink=name))
+    access.deny(ResourceType.TOPIC, names[1])
+    with pytest.raises(bl.InvalidError, match=r"\[NOT_PERMITTED\]"):
+        put(0)
+    assert values_of(kafka_broker, names[0]) == []
+    access.deny_no_more(ResourceType.TOPIC, names[1])
+    assert put(0) == [Outcome.APPENDED] * 2
+    access.deny(ResourceType.TRANSACTIONAL_ID, f"{names[0]}.ledger.0")
+    with pytest.raises(bl.InvalidError, match=r"\[NOT_PERMITTED\]"):
+        sinks[1].open(replace(context(2), sink=NAMES[1]))
+    access.deny_no_more(ResourceType.TRANSACTIONAL_ID, f"{names[0]}.ledger.0")
+    assert [each.open(replace(context(3), sink=name)) for each, name in zip(sinks, NAMES, strict=True)] == [HELD_0] * 2
+    assert put(1) == [Outcome.APPENDED] * 2
+    for each in sinks:
+        each.close()

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, NewPartitions, OffsetSpec
+from confluent_kafka.admin import (
+    AclOperation,
+    AdminClient,
+    ListOffsetsResultInfo,
+    NewPartitions,
+    OffsetSpec,
+    ResourceType,
+)
 
 import boatlift as bl
 from boatlift.connectors.kafka import source
@@ -26,7 +33,18 @@ from boatlift.testing.kafka_broker import KafkaBroker
 from connectors.kafka_cases import KafkaCase
 from connectors.source_laws import SourceLaws, drain
 from support.crash.dying import DiesError, dying_at
-from support.kafka import PATIENCE, delete_before, make_topic, new_topic, plain, secured, send, transactional
+from support.kafka import (
+    PATIENCE,
+    USERS,
+    AccessControl,
+    delete_before,
+    make_topic,
+    new_topic,
+    plain,
+    secured,
+    send,
+    transactional,
+)
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -180,6 +198,29 @@ def test_a_message_is_announced_once_it_can_be_taken(kafka_broker: KafkaBroker) 
     assert made.next(cursor) is None
     send(kafka_broker, topic, [b"row"])
     assert len(told) == 3
+
+
+def test_a_user_that_may_read_a_topic_needs_no_group(kafka_broker: KafkaBroker, spark: SparkSession) -> None:
+    topic = new_topic(kafka_broker)
+    access = AccessControl(kafka_broker)
+    access.allow(ResourceType.TOPIC, topic, AclOperation.READ)
+    settings = secured(kafka_broker, "writer", USERS["writer"])
+    made = source(settings.pop("bootstrap.servers"), topic=topic, options=settings)
+    told: list[None] = []
+    end = made.announce_input(lambda: told.append(None))
+    cursor = made.start()
+    for turn in range(4):  # a reader is used again
+        assert made.next(cursor) is None
+        send(kafka_broker, topic, [b"row"])
+        until(lambda turn=turn: len(told) > turn)
+        position = made.next(cursor)
+        assert position is not None
+        assert rows(spark, made, position) == [(0, turn, None, b"row")]
+        cursor = made.advance(cursor, position)
+    end()
+    access.deny(ResourceType.TOPIC, topic)
+    with pytest.raises(bl.InvalidError, match=r"\[NOT_PERMITTED\]"):
+        until(lambda: made.next(cursor))
 
 
 def numbers_in(broker: KafkaBroker, count: int) -> str:

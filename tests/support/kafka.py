@@ -8,7 +8,17 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from confluent_kafka import Consumer, IsolationLevel, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    OffsetSpec,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from boatlift.testing.kafka_broker import KafkaBroker
 from support.waiting import until
@@ -41,6 +51,34 @@ def secured(broker: KafkaBroker, user: str, password: str) -> dict[str, Any]:
         "sasl.username": user,
         "sasl.password": password,
     }
+
+
+class AccessControl:
+    """What the broker's user may do; a change counts at return."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._admin = AdminClient(plain(broker))
+
+    def allow(self, kind: ResourceType, name: str, *operations: AclOperation) -> None:
+        for each in operations:
+            self._set(AclPermissionType.ALLOW, kind, name, each)
+
+    def deny(self, kind: ResourceType, name: str) -> None:
+        self._set(AclPermissionType.DENY, kind, name, AclOperation.ALL)
+
+    def deny_no_more(self, kind: ResourceType, name: str) -> None:
+        rule = self._rule(AclBindingFilter, AclPermissionType.DENY, kind, name, AclOperation.ALL)
+        self._admin.delete_acls([rule])[rule].result(PATIENCE)
+        until(lambda: not self._admin.describe_acls(rule).result(PATIENCE))
+
+    def _set(self, *given: Any) -> None:
+        binding, rule = self._rule(AclBinding, *given), self._rule(AclBindingFilter, *given)
+        self._admin.create_acls([binding])[binding].result(PATIENCE)
+        until(lambda: self._admin.describe_acls(rule).result(PATIENCE))
+
+    @staticmethod
+    def _rule(made: Any, permission: AclPermissionType, kind: ResourceType, name: str, operation: AclOperation) -> Any:
+        return made(kind, name, ResourcePatternType.LITERAL, "User:writer", "*", operation, permission)
 
 
 def new_topic(broker: Broker, partitions: int = 1) -> str:

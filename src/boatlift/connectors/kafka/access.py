@@ -202,6 +202,13 @@ def of_asking(error: KafkaError | None, what: str, *, sink: bool = False) -> Boa
     return UnavailableError("SINK_FAILED" if sink else "INPUT_UNAVAILABLE", message)
 
 
+def is_of_group(error: KafkaError | None) -> bool:
+    """Return whether the cluster refuses a consumer its group, of which a consumer of given offsets needs nothing."""
+    from confluent_kafka import KafkaError
+
+    return error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+
+
 def is_of_fencing(error: KafkaError) -> bool:
     """Return whether another producer has taken the transactional id over."""
     from confluent_kafka import KafkaError

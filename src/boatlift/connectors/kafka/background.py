@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from boatlift.connectors.kafka.access import TIMEOUT, Access, Complaints, logger
+from boatlift.connectors.kafka.access import TIMEOUT, Access, Complaints, is_of_group, logger
 from boatlift.connectors.kafka.offsets import Range
 from boatlift.connectors.kafka.topics import Partition
 
@@ -101,6 +101,8 @@ class Arrivals:
                 return
             first = consumer.poll(LOOK_SECONDS)  # `consume` would wait for as many messages as it may return
             for message in () if first is None else (first, *consumer.consume(100, 0)):
+                if is_of_group(message.error()):
+                    continue
                 if message.error() is not None:
                     following.clear()  # after any error the next watch begins at its own ends
                     with self._changed:

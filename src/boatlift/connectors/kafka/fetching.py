@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kafka.access import KEEP, TIMEOUT, Access, Complaints, of_reading
+from boatlift.connectors.kafka.access import KEEP, TIMEOUT, Access, Complaints, is_of_group, of_reading
 from boatlift.connectors.kafka.offsets import Range
 from boatlift.errors import BoatliftError
 
@@ -126,7 +126,7 @@ def _read(
                 following[i] = max(following[i], (messages[-1].offset() or 0) + (messages[-1].error() is None))
                 if wanted:
                     yield i, wanted
-                heard = time.monotonic()  # the caller's time does not count
+                    heard = time.monotonic()  # the caller's time does not count
             over = [i for i in left if following[i] >= ranges[i].end]
             if over and len(over) < len(left):
                 consumer.incremental_unassign([left[i] for i in over])
@@ -159,7 +159,7 @@ def _wanted(messages: list[Message], source: str, each: Range) -> list[Message]:
             error = message.error()
             if error is None:
                 rows.append(message)
-            elif error.code() != KafkaError._PARTITION_EOF:
+            elif error.code() != KafkaError._PARTITION_EOF and not is_of_group(error):
                 raise of_reading(error, source, each)
         messages = rows
     if messages and (messages[-1].offset() or 0) >= each.end:
