@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,6 +95,49 @@ def test_what_reads_a_renamed_stream_is_not_computed_again(case: Case, spark: Sp
     run(flow_of(query="yes"), spark)
     plan = bl.evolution(flow_of(NEW, query="yes"), "store", spark=spark)
     assert {each.change for each in plan.processors.values()} == {"unchanged"}
+
+
+STREAMS = ("rows", "others", "even", "odd", "both", "sums", "largest", "named", "alike", "last", "met", "all")
+
+
+def many(ending: str, *, renamed: bool) -> bl.Dataflow:
+    """Return a dataflow of operators that read several streams, all of whose names have an ending."""
+    from pyspark.sql import functions as F
+
+    r, o, even, odd, both, sums, largest, named, alike, last, met, everything = (f"{each}{ending}" for each in STREAMS)
+    was = {f"{each}{ending}": each for each in (*STREAMS, *(f"{each}_out" for each in ("sums", "last", "met", "all")))}
+    flow = bl.Dataflow("flow", was=was if renamed else None)
+    schema = "k INT, v LONG"
+    rows = flow.source(r, bl.files("in/*.csv", schema=schema, max_files_per_step=1))
+    others = flow.source(o, bl.files("other/*.csv", schema=schema, max_files_per_step=1))
+    evens, odds = rows.transform(even, lambda df: df.where("v % 2 = 0")), others.transform(odd, lambda df: df)
+    total = F.sum("v").alias("total")
+    evens.union(both, odds).group_by("k").agg(sums, total, partials=True).sink(
+        f"sums_out{ending}", bl.sqlite("sums.db", table="totals", key=["k"])
+    )
+    tops = odds.group_by("k").agg(largest, F.max("v").alias("most"))
+    found = rows.lookup(named, largest=tops.by("k"))
+    found.merge(last, others.transform(alike, lambda df: df.selectExpr("*", "v AS largest_most"))).sink(
+        f"last_out{ending}", bl.parquet("last")
+    )
+    flow.sql(met, f"SELECT n.k, n.v, t.most FROM {named} n JOIN {largest} t ON n.k = t.k").sink(
+        f"met_out{ending}", bl.parquet("met")
+    )
+    query = f"SELECT {even}.k, count(*) AS n FROM {even} JOIN {odd} b ON {even}.k = b.k"
+    query += f" WHERE {even}.k NOT IN (SELECT {odd}.k FROM {odd} WHERE {odd}.k > 4) GROUP BY {even}.k"
+    flow.sql(everything, query).sink(f"all_out{ending}", bl.sqlite("all.db", table="totals", key=["k"]))
+    return flow
+
+
+def test_each_operator_of_several_streams_goes_on_under_other_names(case: Case, spark: SparkSession) -> None:
+    shutil.copytree("in", "other")
+    run(many("", renamed=False), spark)
+    plan = bl.evolution(many("2", renamed=True), "store", spark=spark)
+    assert {name: each.change for name, each in plan.processors.items() if each.change != "unchanged"} == {}
+    assert all(each.was for each in plan.processors.values())
+    assert plan.computed == ()
+    evolve(many("2", renamed=True), spark)
+    case.check(lambda: many("2", renamed=True), "sums.db", "all.db")
 
 
 def test_renames_and_changes_come_together(case: Case, spark: SparkSession) -> None:

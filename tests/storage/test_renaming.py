@@ -43,6 +43,9 @@ UNIT = {"operators": ["a"], "inputs": {"s->a": "s"}, "outputs": {"a->z": "z"}, "
 PROGRAM: dict[str, Any] = {
     "source s": {},
     "processor a": {"reads": ["s"], "kind": "aggregate"},
+    "processor u": {"reads": ["o", "s"], "options": {"with": ["s"]}},
+    "processor l": {"reads": ["o"], "options": {"tables": {"s": {"reads": "a", "keys": ["k"]}}}},
+    "processor m": {"reads": ["o"], "options": {"loop": {"a": "k INT"}, "keys": ["s"]}},
     "sink z": {"reads": "a", "key": []},
     "units": {"a": UNIT, "s:rows": {**UNIT, "operators": [], "inputs": {"s->s:rows": "s"}}},
 }
@@ -50,6 +53,9 @@ WAS = {"t": "s", "b": "a", "y": "z"}
 RENAMED: dict[str, Any] = {
     "source t": {},
     "processor b": {"reads": ["t"], "kind": "aggregate"},
+    "processor u": {"reads": ["o", "t"], "options": {"with": ["t"]}},
+    "processor l": {"reads": ["o"], "options": {"tables": {"s": {"reads": "b", "keys": ["k"]}}}},
+    "processor m": {"reads": ["o"], "options": {"loop": {"b": "k INT"}, "keys": ["s"]}},
     "sink y": {"reads": "b", "key": []},
     "units": {
         "b": {**UNIT, "operators": ["b"], "inputs": {"t->b": "t"}, "outputs": {"b->y": "y"}},

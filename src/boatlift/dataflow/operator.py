@@ -147,6 +147,14 @@ class Operator(ABC):
         """
         return ()
 
+    def former_name(self, was: Mapping[str, str]) -> str:  # noqa: ARG002
+        """Return the former name of an operator that the planner adds, and names after others; empty: it has none.
+
+        Args:
+            was: Processors that the user has renamed, with their former names.
+        """
+        return ""
+
     def after_meeting(self, inputs: Sequence[Rows], taken: Collection[str]) -> tuple[Operator, ...]:  # noqa: ARG002
         """Return the operators that take its inputs if these have different times; itself alone if they do not.
 

@@ -169,7 +169,7 @@ def plan(dataflow: Graph) -> Plan:
     return replace(
         divided,
         keep=dataflow.keep,
-        was=dataflow.was,
+        was={**_former_names(divided.processors, dataflow.was), **dataflow.was},
         determinants=dataflow.determinants,
         groups=dataflow.groups,
     )
@@ -211,6 +211,12 @@ def _with_partials(processors: Mapping[str, Processor]) -> dict[str, Processor]:
     for name, processor in processors.items():
         made |= {each.name: each for each in instead.get(name, (processor,))}
     return made
+
+
+def _former_names(processors: Mapping[str, Processor], was: Mapping[str, str]) -> dict[str, str]:
+    """Return the processors that have other names because the user has renamed others, with their former names."""
+    operators = {name: each for name, each in processors.items() if isinstance(each, Operator)}
+    return {name: former for name, each in operators.items() if (former := each.former_name(was))}
 
 
 def _after_meetings(processors: Mapping[str, Processor]) -> dict[str, Processor]:

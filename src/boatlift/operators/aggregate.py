@@ -69,9 +69,9 @@ class Aggregate(KeyedOperator):
             )
         parts: list[Operator] = []
         for read in union.reads:
-            names = (f"{self.name}_of_{read}{number}" for number in ("", *range(2, len(processors) + 3)))
+            names = (f"{_part(self.name, read)}{number}" for number in ("", *range(2, len(processors) + 3)))
             free = next(each for each in names if each not in processors)
-            parts.append(Partial(free, (read,), Ephemeral(), self.keys, self.columns))
+            parts.append(Partial(free, (read,), Ephemeral(), self.keys, self.columns, self.name))
         return *parts, replace(union, reads=tuple(each.name for each in parts))
 
 
@@ -81,6 +81,7 @@ class Partial(Operator):
 
     Attributes:
         keys, columns: As of that aggregate.
+        of: The aggregate's name.
     """
 
     kind = "partial"
@@ -89,11 +90,20 @@ class Partial(Operator):
     ends_job = True
     keys: tuple[str, ...]
     columns: tuple[Column, ...]
+    of: str
+
+    def former_name(self, was: Mapping[str, str]) -> str:
+        names = self.of, self.upstream
+        return "" if was.keys().isdisjoint(names) else _part(*(was.get(each, each) for each in names))
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
         (taken,) = inputs
         self.refuse_tables(taken, "a whole table every time, and partials are of new rows or changes: leave them out")
         return Rows(self.name, source_times=taken.source_times)
+
+
+def _part(aggregate: str, stream: str) -> str:
+    return f"{aggregate}_of_{stream}"
 
 
 @dataclass(frozen=True, slots=True)

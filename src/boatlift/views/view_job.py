@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -140,7 +140,10 @@ def in_words(job: ViewJob, query: Query) -> str:
 
 
 def layout_lines(job: ViewJob) -> Iterator[str]:
-    """Return the composition of the state of a job's nodes, line by line, with the ids of the input expressions."""
+    """Return the composition of the state of a job's nodes, line by line, with the ids of the input expressions.
+
+    The names of processors and streams are left out: they may change while a state stays.
+    """
     for given in job.inputs:
         if isinstance(given, ChannelInput):
             yield f"takes {given.columns} of {given.name}"
@@ -151,21 +154,21 @@ def layout_lines(job: ViewJob) -> Iterator[str]:
         if isinstance(node, LoopNode):  # these fields do not affect the state
             node = replace(node, most_iterations=0, keep_every=0.0)
         ends = [(part, placed.expiries[part][0]) for part in sorted(placed.expiries)]
-        form = _IDENTITY_NAMES.sub(lambda name: _IN_IDENTITIES[name[0]], repr(node))
-        yield f"{placed.stage} keeps {form} of {placed.feeds} by {placed.key} until {ends}"
+        yield f"{placed.stage} keeps {_without_names(node)!r} of {placed.feeds} by {placed.key} until {ends}"
     yield f"leaves {job.leaves}, hands out {job.result}"
 
 
-_IN_IDENTITIES = {
-    "RecomputeKeysNode(": "TouchedNode(",
-    "NumberedNode(": "FirstNode(",
-    "TopNNode(": "FirstNode(",
-    "most_iterations=": "most_rounds=",
-    "Result.ALL_ITERATIONS": "Result.ALL_ROUNDS",
-}
-"""Names in the text of a node to the names in the identities that stores have recorded."""
+def _without_names(part: Any) -> Any:
+    """Return a part of a node without the texts that errors show."""
+    if isinstance(part, tuple):
+        return tuple(map(_without_names, part))
+    if not is_dataclass(part) or isinstance(part, type):
+        return part
+    given = {field.name: getattr(part, field.name) for field in fields(part) if field.init}
+    return replace(part, **{name: "" if name in _NAMES else _without_names(each) for name, each in given.items()})
 
-_IDENTITY_NAMES = re.compile("|".join(map(re.escape, _IN_IDENTITIES)))
+
+_NAMES = frozenset(("processor", "place"))
 
 _KEPT = {
     Form.JOIN: "keeps both inputs by key",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+def meeting_of(view: str) -> str:
+    """Return the name of the meeting of a view's streams, unless another processor has it."""
+    return f"{view}_meeting"
+
+
 @dataclass(frozen=True, slots=True)
 class Meeting(Operator):
     """Hands on the rows of several streams side by side, each with the number of its stream.
@@ -22,12 +27,19 @@ class Meeting(Operator):
     The planner puts it before a view of streams of which one has times of its own, as behind a lookup. A step has all
     that has come of all of them; the end of each is recorded (Clonos §4), as of a merge that gathers.
 
+    Attributes:
+        view: The view's name.
+
     Law: the rows with the number of a stream are those of the stream, each once, with their weights.
     """
 
     kind = "meeting"
     timing = Timing.GATHERED
     of_steps = ""
+    view: str
+
+    def former_name(self, was: Mapping[str, str]) -> str:
+        return meeting_of(was[self.view]) if self.view in was else ""
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
         changes = any(each.kind is RowKind.CHANGES for each in inputs)

@@ -11,7 +11,7 @@ from boatlift.dataflow.operator import KeyedOperator, Operator
 from boatlift.dataflow.policies import Ephemeral
 from boatlift.dataflow.rows import RowKind, Rows
 from boatlift.errors import InvalidError
-from boatlift.operators.view.meeting import Meeting, OfMeeting
+from boatlift.operators.view.meeting import Meeting, OfMeeting, meeting_of
 from boatlift.operators.view.mutual import MutualBodies
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ class View(KeyedOperator):
     def after_meeting(self, inputs: Sequence[Rows], taken: Collection[str]) -> tuple[Operator, ...]:
         if len(inputs) == 1 or all(each.source_times for each in inputs):
             return (self,)
-        names = (f"{self.name}_meeting{number}" for number in ("", *range(2, len(taken) + 3)))
-        met = Meeting(next(each for each in names if each not in taken), self.reads, Ephemeral())
+        names = (f"{meeting_of(self.name)}{number}" for number in ("", *range(2, len(taken) + 3)))
+        met = Meeting(next(each for each in names if each not in taken), self.reads, Ephemeral(), self.name)
         return met, replace(self, reads=(met.name,), query=OfMeeting(self.name, self.query, self.reads))
 
     def fuses(self, read: int) -> bool:

@@ -203,6 +203,8 @@ class _Canonical:
             ignored = _IGNORED_FIELDS
             if kind == "NamedLambdaVariable":
                 ignored |= {"name"}  # numbered by a counter of the JVM
+            elif kind == "SubqueryAlias":  # of a plan in an expression; all names are resolved
+                ignored |= {"identifier"}
             fields = self._without_counts(kind, value)
             return {k: self.value(v) for k, v in fields.items() if k not in ignored}
         if isinstance(value, list):

@@ -66,9 +66,24 @@ class Renaming:
                 reads = about["reads"]
                 reads = self.name(reads) if isinstance(reads, str) else [self.name(each) for each in reads]
                 about = {**about, "reads": reads}
+            if isinstance(about, dict) and "options" in about:
+                about = {**about, "options": self._options(about["options"])}
             if kind == "sink" and "together" in about:
                 about = {**about, "together": sorted(map(self.name, about["together"]))}
             made[f"{kind} {self.name(name)}"] = about
+        return made
+
+    def _options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of an operator, of which those of a union, a lookup and a loop name streams."""
+        made = dict(options)
+        if isinstance(options.get("with"), list | tuple):
+            made["with"] = [self.name(each) for each in options["with"]]
+        if isinstance(options.get("tables"), dict):
+            made["tables"] = {
+                table: {**about, "reads": self.name(about["reads"])} for table, about in options["tables"].items()
+            }
+        if isinstance(options.get("loop"), dict):
+            made["loop"] = self.keys(options["loop"])
         return made
 
     def _unit(self, unit: Mapping[str, Any]) -> dict[str, Any]:
