@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from boatlift.dataflow import Plan
 from boatlift.dataflow.operator import Operator
@@ -34,7 +35,11 @@ def _cut_into_operators(plan: Plan, found: OtherOperators) -> Plan:
         processors[plan.ticks.name] = plan.ticks
     for name, processor in plan.processors.items():
         processors |= {each.name: each for each in made} if name == view.name else {name: processor}
-    return replanned(plan, processors)
+    made_anew = replanned(plan, processors)
+    if (former := plan.was.get(view.name)) is None:
+        return made_anew
+    parts = {each.name: former + each.name.removeprefix(view.name) for each in made}
+    return replace(made_anew, was={**parts, **plan.was})
 
 
 class _Operators:
