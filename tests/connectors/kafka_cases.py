@@ -20,6 +20,7 @@ from boatlift.testing.kafka_broker import KafkaBroker
 from connectors.conformance import Row, SinkCase, ordered, rows_of, stage
 from connectors.source_laws import SourceCase
 from support.kafka import PATIENCE, Broker, make_topic, messages_of, new_topic, plain
+from support.waiting import until
 
 
 def topic_of(folder: Path) -> str:
@@ -122,8 +123,7 @@ class KafkaSinkCase(SinkCase):
             topic = (folder / "topic").read_text()
             admin = AdminClient(plain(self))
             admin.delete_topics([topic])[topic].result(PATIENCE)
-            while topic in admin.list_topics(timeout=PATIENCE).topics:
-                pass
+            until(lambda: topic not in admin.list_topics(timeout=PATIENCE).topics)
             make_topic(self, topic, 2)
 
         step_9 = b'{"writer":0,"writers":1,"step":9,"rows":1,"digest":"d","token":1}'

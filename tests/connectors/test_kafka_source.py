@@ -266,8 +266,7 @@ def test_a_crash_reads_the_same_again_and_proves_it(
 def make_again(broker: KafkaBroker, topic: str) -> None:
     admin = AdminClient(plain(broker))
     admin.delete_topics([topic])[topic].result(PATIENCE)
-    while topic in admin.list_topics(timeout=PATIENCE).topics:
-        pass
+    until(lambda: topic not in admin.list_topics(timeout=PATIENCE).topics)
     make_topic(broker, topic)
 
 

@@ -16,6 +16,7 @@ from boatlift.storage.log import Log
 from boatlift.storage.log_reader import name_of
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Record
+from support.waiting import until
 from support.worlds.facts import CLAIM, gave, made, stable
 
 
@@ -179,8 +180,7 @@ def test_a_manifest_holds_all_that_was_submitted_before_it_and_nothing_after(
     writer.submit([made(1), stable({"numbers": 0})], answers.of(1))
     waiter = threading.Thread(target=writer.manifest)
     waiter.start()
-    while len(writer._commit.waiting) < 2:
-        pass
+    until(lambda: len(writer._commit.waiting) >= 2)
     writer.submit([made(2)], answers.of(2))
     gate.open.set()
     waiter.join(timeout=60)
@@ -209,8 +209,7 @@ def test_an_error_in_a_callback_fails_what_comes_after_it(log: Log) -> None:
         raise ValueError("the host is gone")
 
     writer.submit([made(0)], callback)
-    while writer._commit.failure is None:
-        pass
+    until(lambda: writer._commit.failure is not None)
     writer.submit([made(1)], answers.of(1))
     writer.close()
     assert [(what, type(error)) for what, error in answers.told] == [(1, ValueError)]

@@ -335,7 +335,7 @@ class SinkCalls:
                 record = partial(self._log.make_known, depth=self._depths.get(orders[0].sink, 0))
             left_out, stored = self._commits.place(orders, last, record, watched, self._log.note(orders[0]))
         except UnrecordedError as error:  # the store has failed, not the sink: the run ends
-            raise error.cause from error
+            raise error.cause from error.cause.__cause__
         except BoatliftError as error:
             if orders[0].sink in self._commits.unawaited:
                 self._log.settle()  # a step that a user is told of has the same rows in the next run

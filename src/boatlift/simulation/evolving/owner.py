@@ -323,7 +323,7 @@ class EvolvingOwner:
         try:
             self._commits.place((order,), self._commits.held[order.sink], self._recorded, lambda _: nullcontext())
         except UnrecordedError as error:
-            raise error.cause from error
+            raise error.cause from error.cause.__cause__
         self._commits.held[order.sink] = last_of(order.frontier)
         if order.sink not in self._commits.ledgers:
             self._remembered.append(SinkCommit(order.sink, last_of(order.frontier)))
