@@ -19,16 +19,21 @@ def text_of(node: Node) -> str:
 
 
 def test_a_recomputation_has_its_recorded_name() -> None:
-    assert text_of(RecomputeKeysNode("view", "GROUP BY a", (ROWS,), 1)).startswith(
-        "0 keeps TouchedNode(processor='view'"
-    )
+    text = text_of(RecomputeKeysNode("view", "GROUP BY a", (ROWS,), 1))
+    assert text.startswith("0 keeps TouchedNode(processor='', place='', rows=")
+
+
+def test_a_state_is_the_same_under_other_names_of_the_view_and_its_streams() -> None:
+    text = text_of(RecomputeKeysNode("view", "GROUP BY rows.a", (ROWS,), 1))
+    assert text == text_of(RecomputeKeysNode("other", "GROUP BY others.a", (ROWS,), 1))
+    assert text != text_of(RecomputeKeysNode("view", "GROUP BY rows.a", (ROWS, ROWS), 1))
 
 
 def test_first_rows_have_their_recorded_name() -> None:
     numbering = Numbering(((0, Order()),), 0, (0,), False)
     text = text_of(TopNNode("view", "LIMIT", ROWS, 0, Order(), FirstRows(1)))
     assert text == text_of(NumberedNode("view", "LIMIT", ROWS, 0, Order(), FirstRows(1), numbering=numbering))
-    assert text.startswith("0 keeps FirstNode(processor='view', place='LIMIT', ")
+    assert text.startswith("0 keeps FirstNode(processor='', place='', ")
     assert "first=FirstRows(count=1" in text
 
 

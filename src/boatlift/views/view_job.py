@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
@@ -154,7 +155,8 @@ def layout_lines(job: ViewJob) -> Iterator[str]:
         if isinstance(node, LoopNode):  # these fields do not affect the state
             node = replace(node, most_iterations=0, keep_every=0.0)
         ends = [(part, placed.expiries[part][0]) for part in sorted(placed.expiries)]
-        yield f"{placed.stage} keeps {_without_names(node)!r} of {placed.feeds} by {placed.key} until {ends}"
+        form = _IDENTITY_NAMES.sub(lambda name: _IN_IDENTITIES[name[0]], repr(_without_names(node)))
+        yield f"{placed.stage} keeps {form} of {placed.feeds} by {placed.key} until {ends}"
     yield f"leaves {job.leaves}, hands out {job.result}"
 
 
@@ -169,6 +171,17 @@ def _without_names(part: Any) -> Any:
 
 
 _NAMES = frozenset(("processor", "place"))
+
+_IN_IDENTITIES = {
+    "RecomputeKeysNode(": "TouchedNode(",
+    "NumberedNode(": "FirstNode(",
+    "TopNNode(": "FirstNode(",
+    "most_iterations=": "most_rounds=",
+    "Result.ALL_ITERATIONS": "Result.ALL_ROUNDS",
+}
+"""Names in the text of a node to the names in the identities that stores have recorded."""
+
+_IDENTITY_NAMES = re.compile("|".join(map(re.escape, _IN_IDENTITIES)))
 
 _KEPT = {
     Form.JOIN: "keeps both inputs by key",
