@@ -115,22 +115,25 @@ def test_names_are_swapped_by_way_of_a_third_one(case: Case, spark: SparkSession
         evolve(flow_of(sink, {"c": "p", "b": "q"}), spark)  # a name that it had in between
 
 
-@pytest.mark.parametrize("came", [{"x": "p"}, {"a": "p"}], ids=["as it was there", "by its first name"])
-def test_a_way_back_finds_a_place_whose_first_name_came_back(case: Case, spark: SparkSession, came: Places) -> None:
-    """The restore point is older than that, and has the sink by its second name."""
-    others, was = {"b": "q"}, {"x": "a"} if "x" in came else {"a": "x"}
+@pytest.mark.parametrize("came", [{"a": "p"}, {"a": "r"}], ids=["there", "at another place"])
+@pytest.mark.parametrize("name", ["x", "a"])
+def test_there_is_no_way_back_to_before_a_sink_came_back_by_its_first_name(
+    case: Case, spark: SparkSession, came: Places, name: str
+) -> None:
+    """The restore point has the sink by its second name, and numbers of the steps in its former place."""
+    others, was = {"b": "q"}, {"x": "a"} if name == "x" else {"a": "x"}
+    (place,) = came.values()
     run(flow_of(bl.parquet, {"a": "p", **others}), spark)
     evolve(flow_of(bl.parquet, {"x": "p", **others}, {"x": "a"}), spark)
     list(change_points(Path("store"), "before"))
-    there = held(bl.parquet, "p", "q")
     evolve(flow_of(bl.parquet, others), spark)
     write(case.here, 6)
-    evolve(flow_of(bl.parquet, {"a": "p", **others}), spark)
-    assert held(bl.parquet, "p", "q") == due(case, sum, max) != there
-    back(flow_of(bl.parquet, {**came, **others}, was), spark)
-    assert held(bl.parquet, "p", "q") == there
-    run(flow_of(bl.parquet, {**came, **others}, was), spark)
-    assert held(bl.parquet, "p", "q") == due(case, sum, max)
+    evolve(flow_of(bl.parquet, {**came, **others}), spark)
+    with pytest.raises(InvalidError, match=r"\[NO_RESTORE_POINT\]"):
+        back(flow_of(bl.parquet, {name: place, **others}, was), spark)
+    write(case.here, 7)
+    run(flow_of(bl.parquet, {**came, **others}), spark)
+    assert held(bl.parquet, place, "q") == due(case, sum, max)
 
 
 class Told:

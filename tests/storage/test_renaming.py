@@ -28,7 +28,6 @@ from boatlift.storage.records.records import (
     Cursor,
     Evolved,
     Override,
-    PointsDropped,
     Record,
     RestorePoint,
     SinkCommit,
@@ -158,16 +157,14 @@ def test_a_place_knows_its_sink_by_the_first_name() -> None:
     assert history.places == {}, "another sink has that name, and its place"
 
 
-def test_a_place_keeps_the_name_by_which_a_restore_point_has_its_sink() -> None:
-    """Also once a sink of the first name has come back: the way to that point needs the place."""
+def test_a_restore_point_goes_once_a_sink_comes_back_by_any_name_of_its_place() -> None:
+    """The sink may have another place: its numbers of steps in the point are those of the former one."""
     gone = {entry: each for entry, each in RENAMED.items() if entry != "sink y"}
-    again = {**gone, "sink z": RENAMED["sink y"]}
-    records = [claim(PROGRAM), change(WAS, RENAMED), RestorePoint("noon", 5), change({}, gone), change({}, again)]
-    history = LogHistory.of(records)
-    assert history.places == history.at("noon", {}).places == {"y": "z"}
-    history.apply(PointsDropped(("noon",)))
-    history.apply(change({}, again))
-    assert history.places == {}
+    for name in ("y", "z"):
+        history = LogHistory.of([claim(PROGRAM), change(WAS, RENAMED), RestorePoint("noon", 5), change({}, gone)])
+        assert (list(history.points), history.places) == (["noon"], {"y": "z"})
+        history.apply(change({}, {**gone, f"sink {name}": RENAMED["sink y"]}))
+        assert (list(history.points), history.places) == ([], {"y": "z"} if name == "y" else {})
 
 
 def test_a_receiver_is_known_by_all_names_of_its_place() -> None:

@@ -340,7 +340,8 @@ class LogHistory:
         """Return the points that outlive a transition.
 
         None does if sources change: the names in their cursors, and what they can take again, are others then. Nor does
-        one with a sink that comes back, perhaps at another place.
+        one with a sink that comes back by its last or its first name, perhaps at another place: its numbers of steps
+        in the point are those of the former place.
         """
         before, now = self.program, change.program
         sources = [
@@ -348,8 +349,13 @@ class LogHistory:
         ]
         if sources[0] != sources[1] or change.cursors or change.renamed or change.drops_points:
             return {}
-        come = {entry for entry in now.keys() - before.keys() if entry.startswith("sink ")}
-        return {name: point for name, point in self.points.items() if come.isdisjoint(point.program)}
+        come = self._places_of(now.keys() - before.keys())
+        return {name: point for name, point in self.points.items() if come.isdisjoint(self._places_of(point.program))}
+
+    def _places_of(self, entries: Iterable[str]) -> set[str]:
+        """Return the first names of the sinks among the entries of a program."""
+        sinks = (entry.removeprefix("sink ") for entry in entries if entry.startswith("sink "))
+        return {self.places.get(sink, sink) for sink in sinks}
 
     def _kept(self, point: RestorePoint) -> KeptPoint:
         return KeptPoint(
