@@ -20,6 +20,7 @@ import boatlift as bl
 from boatlift.connectors.kafka import sink
 from boatlift.connectors.kafka.access import access_to
 from boatlift.connectors.kafka.ledger import Ledger, LedgerTopic, Shared
+from boatlift.connectors.kafka.places import turns_of
 from boatlift.connectors.kafka.writer import Writer
 from boatlift.dataflow.contracts import Committed, Outcome, commit_together
 from boatlift.testing.kafka_broker import KafkaBroker
@@ -369,13 +370,15 @@ def test_riders_are_in_the_ledger_of_the_first_sink_and_rows_are_read_back(topic
 def test_the_place_is_the_cluster_and_sinks_of_several_writers_have_none() -> None:
     one = sink("b:1, A:2", "t")
     assert one.capabilities.shares_transaction is one
-    assert one.shared_place == "Kafka cluster a:2, b:1"
+    assert one.shared_place == sink("a:2,B:1,b:1", "other").shared_place == "Kafka cluster a:2, b:1"
+    turns = [turns_of(access_to(servers, None), "id", 1) for servers in ("b:1, A:2", "a:2,B:1,b:1")]
+    assert turns[0] is turns[1], "of whatever spelling, one owner's writers know of each other"
     assert sink("a:1", "t", writers=2).capabilities.shares_transaction is None
     assert context().sink == "out"
 
 
 def test_a_user_that_lacks_permission_for_one_topic_or_id_writes_none(
-    kafka_broker: KafkaBroker, tmp_path: Path
+    kafka_broker: KafkaBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     access, names = AccessControl(kafka_broker), [new_topic(kafka_broker), new_topic(kafka_broker)]
     for name in names:  # as the guide says
@@ -394,19 +397,24 @@ def test_a_user_that_lacks_permission_for_one_topic_or_id_writes_none(
         ]
         return commit_together(shares[0], writes)
 
-    for each, name in zip(sinks, NAMES, strict=True):
-        each.open(replace(context(), sink=name))
+    def opened(token: int) -> list[Committed | None]:
+        return [each.open(replace(context(token), sink=name)) for each, name in zip(sinks, NAMES, strict=True)]
+
+    opened(1)
     access.deny(ResourceType.TOPIC, names[1])
-    with pytest.raises(bl.InvalidError, match=r"\[NOT_PERMITTED\]"):
+    with pytest.raises(bl.InvalidError, match=rf"\[NOT_PERMITTED\] topic .*{names[1]}"):
         put(0)
     assert values_of(kafka_broker, names[0]) == []
+    assert "begins again" not in caplog.text
     access.deny_no_more(ResourceType.TOPIC, names[1])
+    assert opened(2) == [None] * 2
     assert put(0) == [Outcome.APPENDED] * 2
     access.deny(ResourceType.TRANSACTIONAL_ID, f"{names[0]}.ledger.0")
-    with pytest.raises(bl.InvalidError, match=r"\[NOT_PERMITTED\]"):
-        sinks[1].open(replace(context(2), sink=NAMES[1]))
+    told = rf"\[NOT_PERMITTED\] the transactional id {names[0]}\.ledger\.0, of a sink that wrote topic {names[1]}"
+    with pytest.raises(bl.InvalidError, match=told):
+        sinks[1].open(replace(context(3), sink=NAMES[1]))
     access.deny_no_more(ResourceType.TRANSACTIONAL_ID, f"{names[0]}.ledger.0")
-    assert [each.open(replace(context(3), sink=name)) for each, name in zip(sinks, NAMES, strict=True)] == [HELD_0] * 2
+    assert opened(4) == [HELD_0] * 2
     assert put(1) == [Outcome.APPENDED] * 2
     for each in sinks:
         each.close()

@@ -218,7 +218,7 @@ def test_a_user_that_may_read_a_topic_needs_no_group(kafka_broker: KafkaBroker, 
         assert rows(spark, made, position) == [(0, turn, None, b"row")]
         cursor = made.advance(cursor, position)
     end()
-    access.deny(ResourceType.TOPIC, topic)
+    access.deny(ResourceType.TOPIC, topic, AclOperation.ALL)
     with pytest.raises(bl.InvalidError, match=r"\[NOT_PERMITTED\]"):
         until(lambda: made.next(cursor))
 

@@ -63,11 +63,11 @@ class AccessControl:
         for each in operations:
             self._set(AclPermissionType.ALLOW, kind, name, each)
 
-    def deny(self, kind: ResourceType, name: str) -> None:
-        self._set(AclPermissionType.DENY, kind, name, AclOperation.ALL)
+    def deny(self, kind: ResourceType, name: str, operation: AclOperation = AclOperation.WRITE) -> None:
+        self._set(AclPermissionType.DENY, kind, name, operation)
 
     def deny_no_more(self, kind: ResourceType, name: str) -> None:
-        rule = self._rule(AclBindingFilter, AclPermissionType.DENY, kind, name, AclOperation.ALL)
+        rule = self._rule(AclBindingFilter, AclPermissionType.DENY, kind, name, AclOperation.WRITE)
         self._admin.delete_acls([rule])[rule].result(PATIENCE)
         until(lambda: not self._admin.describe_acls(rule).result(PATIENCE))
 

@@ -50,6 +50,11 @@ class Access:
     servers: str
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """The servers, each once and in one order and spelling."""
+        return tuple(sorted({server.strip().lower() for server in self.servers.split(",")}))
+
     def consumer(self, settings: Mapping[str, Any]) -> Consumer:
         """Return a consumer that never commits by itself and never jumps to another offset."""
         from confluent_kafka import Consumer
@@ -188,18 +193,25 @@ def of_asking(error: KafkaError | None, what: str, *, sink: bool = False) -> Boa
         return InvalidError(
             "NOT_ADMITTED", f"{what} does not let this client in ({said}): correct the security options"
         )
-    if code in (
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    ):
+    if is_of_permission(error):
         return InvalidError("NOT_PERMITTED", f"{what} may not be used by this client ({said}): have it allowed")
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
         message = f"{what} is not there: make it, or correct its name"
         return InvalidError("NO_TOPIC" if sink else "NO_INPUT", message)
     message = f"{what} cannot be reached ({said}): run again when it can"
     return UnavailableError("SINK_FAILED" if sink else "INPUT_UNAVAILABLE", message)
+
+
+def is_of_permission(error: KafkaError) -> bool:
+    """Return whether the cluster does not let this client's user do something."""
+    from confluent_kafka import KafkaError
+
+    return error.code() in (
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    )
 
 
 def is_of_group(error: KafkaError | None) -> bool:

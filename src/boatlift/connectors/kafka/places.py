@@ -97,4 +97,4 @@ _MAKING = threading.Lock()
 def turns_of(access: Access, transactional_id: str, owner: Hashable) -> Turns:
     """Return the turns that all writers of an owner in this process share for an id."""
     with _MAKING:
-        return _TURNS.setdefault((access.servers, transactional_id, owner), Turns())
+        return _TURNS.setdefault((access.brokers, transactional_id, owner), Turns())

@@ -149,7 +149,7 @@ class KafkaSink(SinkBase):
     @property
     def capabilities(self) -> SinkCapabilities:
         topics = (self._topic, self._ledger_topic.name)
-        places = tuple(f"topic {topic} at {server}" for topic in topics for server in self._servers)
+        places = tuple(f"topic {topic} at {server}" for topic in topics for server in self._access.brokers)
         return SinkCapabilities(
             self._count,
             runs_jobs=self._count > 1,
@@ -165,11 +165,7 @@ class KafkaSink(SinkBase):
     @property
     def shared_place(self) -> str:
         """The cluster, as the servers name it: a cluster that has two names is two places."""
-        return f"Kafka cluster {', '.join(sorted(self._servers))}"
-
-    @property
-    def _servers(self) -> list[str]:
-        return [server.strip().lower() for server in self._access.servers.split(",")]
+        return f"Kafka cluster {', '.join(self._access.brokers)}"
 
     def announce(self, moment: Callable[[str], None]) -> None:
         """Call a function when a writer's transaction is complete (`written`), and when it has ended (`committed`)."""

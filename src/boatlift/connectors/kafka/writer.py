@@ -20,7 +20,15 @@ import msgspec
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from boatlift.connectors.kafka.access import TIMEOUT, Access, Complaints, is_of_fencing, logger, of_asking
+from boatlift.connectors.kafka.access import (
+    TIMEOUT,
+    Access,
+    Complaints,
+    is_of_fencing,
+    is_of_permission,
+    logger,
+    of_asking,
+)
 from boatlift.connectors.kafka.encoding import HEADERS, KEY, VALUE, part_of
 from boatlift.connectors.kafka.ledger import Claimed, LedgerTopic, Noted, Record, Shared, Written, refuse_newer
 from boatlift.connectors.kafka.places import Part, Turns, WriterPlace
@@ -147,8 +155,8 @@ class Writer:
                     cause = error.args[0]
                     if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # the cluster does not say which
                         raise too_large(_topics_of(parts), "one of the messages") from error
-                    if not tries_left:
-                        raise self.heard(error) from error
+                    if not tries_left or is_of_permission(cause):
+                        raise self.heard(error, parts) from error
                     self._producer, self._again = None, True
                     message = "writer %s of topic %s begins again, and reads its ledger first: %s"
                     logger.warning(message, self.id, _topics_of(parts), cause)
@@ -173,15 +181,28 @@ class Writer:
         there = all(ledger.holds(part.make_record()) for part, ledger in zip(unread, ledgers, strict=True))
         return [part.make_record() for part in parts] if there else []
 
-    def heard(self, error: KafkaException) -> BoatliftError:
+    def heard(self, error: KafkaException, parts: Sequence[Part] = ()) -> BoatliftError:
+        """Return an error of the cluster, of which the client does not say what it is of.
+
+        Args:
+            parts: What was to be written; () while the id is taken over.
+        """
         if is_of_fencing(error.args[0]):
             return UnavailableError(
                 "SINK_FAILED",
                 f"the transactional id {self.id} of topic {self.place.topic} is taken over again and again, and not by "
                 "this dataflow: find the program that uses it, or give the sink another ledger",
             )
-        heard = self._complaints.or_else(error, self._producer)
-        return of_asking(heard, f"topic {self.place.topic}", sink=True)
+        heard, what = self._complaints.or_else(error, self._producer), f"topic {self.place.topic}"
+        if heard.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            what = (
+                f"the transactional id {self.id} of {what}"
+                if self.id == self.place.id
+                else (f"the transactional id {self.id}, of a sink that wrote {what} together with others,")
+            )
+        elif heard.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and parts:
+            what = f"topic {' or '.join(f'{part.place.topic} or {part.place.ledger}' for part in parts)}"
+        return of_asking(heard, what, sink=True)
 
     def write(self, parts: Sequence[Part]) -> list[Record]:
         producer = self._producer
